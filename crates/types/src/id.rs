@@ -1,0 +1,230 @@
+//! Identifiers. Each is a checked string of its own type, so that a sandbox id cannot name a layer
+//! and nothing that came from a client reaches a path unchecked.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limit;
+
+/// Why a string is not an id of the wanted kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{value}` is not a {kind} id: expected `{prefix}` followed by {digits} hexadecimal digits"
+)]
+pub struct IdError {
+    /// What was given, shortened to a printable length.
+    pub value: String,
+    /// The kind of id that was expected.
+    pub kind: &'static str,
+    /// The prefix that such an id has.
+    pub prefix: &'static str,
+    /// How many hexadecimal digits follow it.
+    pub digits: usize,
+}
+
+/// At most this many characters of a rejected value are repeated in an error.
+const SHOWN_CHARS_MAX: usize = 80;
+
+fn shown(value: &str) -> String {
+    value.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_default).collect()
+}
+
+fn is_lower_hex(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+macro_rules! id_type {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $prefix:literal, $digits:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// A fresh random id.
+            ///
+            /// # Panics
+            /// When the operating system has no entropy source; nothing works then.
+            #[must_use]
+            pub fn random() -> Self {
+                let mut bytes = [0u8; $digits / 2];
+                getrandom::fill(&mut bytes).expect("the operating system provides random bytes");
+                Self(format!("{}{}", $prefix, hex::encode(bytes)))
+            }
+
+            /// The id as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+
+            fn from_str(value: &str) -> Result<Self, IdError> {
+                match value.strip_prefix($prefix) {
+                    Some(rest) if rest.len() == $digits && is_lower_hex(rest) => {
+                        Ok(Self(value.to_owned()))
+                    }
+                    _ => Err(IdError {
+                        value: shown(value),
+                        kind: $kind,
+                        prefix: $prefix,
+                        digits: $digits,
+                    }),
+                }
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+
+            fn try_from(value: String) -> Result<Self, IdError> {
+                value.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id_type!(
+    /// Names one sandbox for as long as the store exists.
+    SandboxId, "sandbox", "sb-", 12
+);
+id_type!(
+    /// Names one immutable memory layer, or one disk overlay.
+    LayerId, "layer", "ly-", 16
+);
+id_type!(
+    /// Names one long request.
+    OperationId, "operation", "op-", 12
+);
+
+/// Why a string is not a snapshot tag.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{value}` is not a snapshot tag: use 1 to {max} letters, digits, `-` or `_`",
+    max = limit::TAG_CHARS_MAX
+)]
+pub struct TagError {
+    /// What was given, shortened to a printable length.
+    pub value: String,
+}
+
+/// The name of a snapshot: `^[A-Za-z0-9_-]{1,64}$`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SnapshotTag(String);
+
+impl SnapshotTag {
+    /// The default tag of a branch: `branch-<sandbox>-<time>-<random>`.
+    #[must_use]
+    pub fn for_branch(sandbox: &SandboxId, now_unix_secs: u64) -> Self {
+        let random = OperationId::random();
+        let suffix = &random.as_str()[3..9];
+        Self(format!("branch-{sandbox}-{now_unix_secs}-{suffix}"))
+    }
+
+    /// The tag as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for SnapshotTag {
+    type Err = TagError;
+
+    fn from_str(value: &str) -> Result<Self, TagError> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        let fits = (1..=limit::TAG_CHARS_MAX).contains(&value.len());
+        if fits && value.bytes().all(allowed) {
+            Ok(Self(value.to_owned()))
+        } else {
+            Err(TagError { value: shown(value) })
+        }
+    }
+}
+
+impl TryFrom<String> for SnapshotTag {
+    type Error = TagError;
+
+    fn try_from(value: String) -> Result<Self, TagError> {
+        value.parse()
+    }
+}
+
+impl From<SnapshotTag> for String {
+    fn from(tag: SnapshotTag) -> String {
+        tag.0
+    }
+}
+
+impl fmt::Display for SnapshotTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for SnapshotTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_ids_parse_back_and_differ() {
+        let (a, b) = (SandboxId::random(), SandboxId::random());
+        assert_ne!(a, b);
+        assert_eq!(a.as_str().parse::<SandboxId>(), Ok(a.clone()));
+        assert!(a.as_str().parse::<LayerId>().is_err(), "an id of one kind is none of another");
+    }
+
+    #[test]
+    fn path_tricks_are_neither_ids_nor_tags() {
+        for bad in ["", "..", "sb-../../etc", "sb-ABCDEF012345", "sb-0123456789abc", "a/b", "a\0b"]
+        {
+            assert!(bad.parse::<SandboxId>().is_err(), "{bad:?} must not be a sandbox id");
+        }
+        for bad in ["", "..", "a/b", "a b", "a\n", "é", &"x".repeat(65)] {
+            assert!(bad.parse::<SnapshotTag>().is_err(), "{bad:?} must not be a tag");
+        }
+        assert!("x".repeat(64).parse::<SnapshotTag>().is_ok());
+    }
+
+    #[test]
+    fn the_default_branch_tag_is_a_valid_tag() {
+        let tag = SnapshotTag::for_branch(&SandboxId::random(), 1_800_000_000);
+        assert_eq!(tag.as_str().parse::<SnapshotTag>(), Ok(tag.clone()));
+    }
+
+    #[test]
+    fn serde_refuses_what_parse_refuses() {
+        assert!(serde_json::from_str::<SnapshotTag>("\"../x\"").is_err());
+        assert!(serde_json::from_str::<SnapshotTag>("\"ok-1\"").is_ok());
+    }
+}

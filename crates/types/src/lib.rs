@@ -1,0 +1,18 @@
+//! The vocabulary of forkd: ids, sizes, states, phases and limits.
+//!
+//! Guarantees: every value of a type here is valid (an id has been parsed, a byte count of guest
+//! memory is a multiple of the page size), and kinds that must not be mixed up do not convert into
+//! each other silently.
+//!
+//! Does not do: I/O, clocks, async, unsafe. Everything else may depend on this crate.
+
+mod branch;
+mod id;
+pub mod limit;
+mod size;
+mod state;
+
+pub use branch::{BranchMode, BranchPhase, PhaseTimes, UnknownMode};
+pub use id::{IdError, LayerId, OperationId, SandboxId, SnapshotTag, TagError};
+pub use size::{ByteCount, PAGE_BYTES, PageCount, PageIndex, PageRun, SizeError};
+pub use state::{SandboxState, SnapshotStatus};

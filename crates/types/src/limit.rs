@@ -1,0 +1,76 @@
+//! Every limit in one place: unit, reason, and the relations that must hold between them.
+//! Configuration may lower a limit, never exceed it.
+
+use std::time::Duration;
+
+/// Characters in a snapshot tag; tags are used in file names and metric labels.
+pub const TAG_CHARS_MAX: usize = 64;
+
+/// Children that one request may start.
+pub const CHILDREN_PER_REQUEST_MAX: u32 = 1000;
+
+/// Children that are loaded at the same time; each costs a process start.
+pub const CHILDREN_STARTING_MAX: usize = 4;
+
+/// Guest RAM of one sandbox, MiB: below 32 the guest kernel does not boot.
+pub const MEM_SIZE_MIB_MIN: u64 = 64;
+/// Guest RAM of one sandbox, MiB.
+pub const MEM_SIZE_MIB_MAX: u64 = 1 << 20;
+
+/// Virtual CPUs of one sandbox.
+pub const VCPUS_MAX: u32 = 64;
+
+/// Mapped runs of one child: the kernel allows 65530 mappings a process (`vm.max_map_count`), of
+/// which QEMU needs a few hundred.
+pub const RUNS_MAPPED_MAX: usize = 16_384;
+
+/// Ancestors of one snapshot that a child maps directly. Disk overlays nest as deep.
+pub const CHAIN_DEPTH_MAX: usize = 64;
+
+/// Bytes copied between two looks at the fault queue: the longest that a faulting vCPU waits is one
+/// such copy.
+pub const SWEEP_CHUNK_BYTES: usize = 128 << 10;
+
+/// Any single QMP reply outside the pause window.
+pub const QMP_REPLY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Any single QMP reply inside the pause window. A VMM that is silent for so long is beyond help.
+pub const PAUSE_REPLY_DEADLINE: Duration = Duration::from_secs(5);
+
+/// From process start to a usable QMP monitor.
+pub const VMM_START_DEADLINE: Duration = Duration::from_secs(20);
+
+/// From power-on to the guest agent's first answer; generous, because emulation is slow.
+pub const BOOT_DEADLINE: Duration = Duration::from_secs(120);
+
+/// For a child's guest agent to confirm its renewal.
+pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+
+/// For the guest agent to take all bytes that were sent to it, before a pause.
+pub const QUIESCE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// For the sweep of one branch. At the slowest seen rate (0.2 GB/s) this captures 60 GiB.
+pub const SWEEP_DEADLINE: Duration = Duration::from_secs(300);
+
+/// Command run before a template is frozen.
+pub const WARM_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Default time limit of an exec.
+pub const EXEC_TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+/// Longest time limit of an exec.
+pub const EXEC_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Collected output of one exec; more is an error, never a silent cut.
+pub const EXEC_OUTPUT_BYTES_MAX: usize = 64 << 20;
+
+/// Body of one API request; file uploads are streamed and not counted here.
+pub const REQUEST_BODY_BYTES_MAX: usize = 8 << 20;
+
+/// Free bytes that must remain in the hot directory after a reservation: a full tmpfs kills VMMs
+/// with SIGBUS.
+pub const HOT_RESERVE_BYTES: u64 = 64 << 20;
+
+const _: () = assert!(SWEEP_CHUNK_BYTES.is_multiple_of(4096));
+const _: () = assert!(RUNS_MAPPED_MAX < 65_530 / 2);
+const _: () = assert!(PAUSE_REPLY_DEADLINE.as_millis() <= QMP_REPLY_DEADLINE.as_millis());
+const _: () = assert!(MEM_SIZE_MIB_MIN < MEM_SIZE_MIB_MAX);
