@@ -1,0 +1,192 @@
+//! The library that is preloaded into the VMM process. It does what only that process can do:
+//!
+//! 1. create a userfaultfd (it watches the address space of its creator) and pass it out;
+//! 2. map file ranges copy-on-write at fixed addresses over guest RAM;
+//! 3. allow the daemon to read the VMM's memory where Yama would forbid it.
+//!
+//! It listens on a socket that the daemon made before it started the VMM; its number is in the
+//! environment. Without that variable the library does nothing. It serves one connection after the
+//! other for as long as the VMM lives, so a restarted daemon can connect again.
+//!
+//! Guarantees: a malformed request gets `EBADMSG` and changes nothing; an error of the kernel is
+//! passed on; no request makes the VMM exit.
+//!
+//! Does not do: decide anything. Addresses come from the daemon, which owns the VMM.
+
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use forkd_sys::shim_wire::{self, Mapping, Operation};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+/// Runs when the dynamic linker loads the library, before the VMM's `main`.
+// JUSTIFICATION: this is how a preloaded library gets control.
+// SAFETY: entries of `.init_array` are called once, in order, with the C calling convention; the
+// function has that convention and ignores the arguments that glibc passes.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = start;
+
+extern "C" fn start() {
+    let Some(listener) = listener_from_environment() else { return };
+    // SAFETY: prctl with PR_SET_PTRACER takes two integers and touches no memory. On a kernel
+    // without Yama it fails, and then nothing needs to be allowed.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+    spawn_without_signals(listener);
+}
+
+fn listener_from_environment() -> Option<OwnedFd> {
+    let number: RawFd = std::env::var(shim_wire::LISTEN_FD_VARIABLE).ok()?.parse().ok()?;
+    // SAFETY: the daemon passes this descriptor to this process for this library; nothing else in
+    // the process knows its number, so we are its only owner. A wrong number fails at `accept`.
+    let listener = (number > 2).then(|| unsafe { OwnedFd::from_raw_fd(number) })?;
+    rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC).ok()?;
+    Some(listener)
+}
+
+/// Starts the serving thread with every signal blocked: signals are the VMM's business, and one
+/// that is delivered to this thread would not reach its own.
+fn spawn_without_signals(listener: OwnedFd) {
+    // SAFETY: both sets are plain data that the calls fill completely before they are read, and
+    // changing the mask of the calling thread affects nothing else.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        // A failed start shows to the daemon: its first request is never answered.
+        drop(std::thread::Builder::new().name("forkd-shim".into()).spawn(move || serve(&listener)));
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+    }
+}
+
+fn serve(listener: &OwnedFd) {
+    loop {
+        match rustix::net::accept_with(listener, rustix::net::SocketFlags::CLOEXEC) {
+            Ok(connection) => serve_connection(&connection),
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn serve_connection(connection: &OwnedFd) {
+    let mut packet = vec![0u8; shim_wire::REQUEST_BYTES_MAX];
+    while let Ok((bytes, attached)) = receive(connection, &mut packet) {
+        if bytes == 0 {
+            return;
+        }
+        let result = answer(&packet[..bytes], attached.as_ref().map(AsFd::as_fd));
+        if reply(connection, result).is_err() {
+            return;
+        }
+    }
+}
+
+/// One packet and the descriptor that came with it.
+fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut buffers = [std::io::IoSliceMut::new(packet)];
+    let received =
+        rustix::net::recvmsg(connection, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let attached = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((received.bytes, attached))
+}
+
+fn answer(packet: &[u8], attached: Option<BorrowedFd<'_>>) -> Result<Option<OwnedFd>, Errno> {
+    match (shim_wire::decode_request(packet), attached) {
+        (Some((Operation::Userfaultfd, _)), None) => create_userfaultfd().map(Some),
+        (Some((Operation::Map, mappings)), Some(file)) => {
+            mappings.iter().try_for_each(|mapping| map_over(file, *mapping))?;
+            Ok(None)
+        }
+        _ => Err(Errno::BADMSG),
+    }
+}
+
+fn reply(connection: &OwnedFd, result: Result<Option<OwnedFd>, Errno>) -> Result<(), Errno> {
+    let (number, created) = match result {
+        Ok(created) => (0, created),
+        Err(errno) => (errno.raw_os_error(), None),
+    };
+    let bytes = i32::to_ne_bytes(number);
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let created = created.as_ref().map(|fd| [fd.as_fd()]);
+    if let Some(created) = &created {
+        ancillary.push(SendAncillaryMessage::ScmRights(created));
+    }
+    let bytes = [std::io::IoSlice::new(&bytes)];
+    rustix::net::sendmsg(connection, &bytes, &mut ancillary, SendFlags::NOSIGNAL).map(|_| ())
+}
+
+/// `_IO(0xAA, 0)` on `/dev/userfaultfd`.
+const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xAA00;
+
+/// A userfaultfd that also sees faults taken in the kernel: KVM's and those of system calls that
+/// write into guest RAM. The system call needs privilege or the sysctl
+/// `vm.unprivileged_userfaultfd`; the device needs only its file permission.
+fn create_userfaultfd() -> Result<OwnedFd, Errno> {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: userfaultfd takes one integer and returns a new descriptor or -1.
+    let made = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    if let Some(fd) = new_fd(made) {
+        return Ok(fd);
+    }
+    let refused = last_errno();
+    let device = rustix::fs::open(
+        "/dev/userfaultfd",
+        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )
+    .map_err(|_| refused)?;
+    // SAFETY: this request takes an integer argument and returns a new descriptor or -1.
+    let made = unsafe {
+        libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&device), USERFAULTFD_IOC_NEW, flags)
+    };
+    new_fd(made.into()).ok_or_else(last_errno)
+}
+
+fn new_fd(result: libc::c_long) -> Option<OwnedFd> {
+    let number = RawFd::try_from(result).ok().filter(|number| *number >= 0)?;
+    // SAFETY: the kernel has just returned this descriptor to us; nobody else owns it.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+fn last_errno() -> Errno {
+    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn map_over(file: BorrowedFd<'_>, mapping: Mapping) -> Result<(), Errno> {
+    let address = usize::try_from(mapping.address).map_err(|_| Errno::INVAL)?;
+    let length = usize::try_from(mapping.length).map_err(|_| Errno::INVAL)?;
+    if address == 0 || length == 0 || address % 4096 != 0 {
+        return Err(Errno::INVAL);
+    }
+    // JUSTIFICATION: guest RAM must appear at the address where the VMM already has it.
+    // SAFETY: the daemon asks for this only inside the VMM's guest RAM block, while no vCPU runs.
+    // That memory is never the target of a Rust reference here, and to QEMU its content is data that
+    // the guest may change at any time.
+    let mapped = unsafe {
+        rustix::mm::mmap(
+            std::ptr::without_provenance_mut(address),
+            length,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+            file,
+            mapping.file_offset,
+        )?
+    };
+    // Guest RAM does not belong into a core dump of the VMM; failing to say so harms nothing.
+    // SAFETY: the range was mapped just now, and the advice does not change its content.
+    unsafe { rustix::mm::madvise(mapped, length, rustix::mm::Advice::LinuxDontDump) }.ok();
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! The pause window as types: what may be done to a paused VM, and the promise that it resumes.
+//!
+//! ```text
+//! Vm --prepare_pause--> PreparedPause --pause--> PausedVm --resume--> Resumed
+//!                            |                       |
+//!                          drop: unload            drop: resume
+//! ```
+//!
+//! All commands of the window are loaded on monitors of their own before it opens; inside it each
+//! costs the sending of one byte and the reading of one reply.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use forkd_types::limit;
+use qapi::qmp;
+
+use crate::qemu::{UNLOAD_DEADLINE, Vm};
+use crate::{DiskOverlay, VmmError};
+
+/// What will be done while the VM is paused.
+#[derive(Debug, Clone)]
+pub struct PausePlan {
+    /// Where the device state goes. The VMM writes it: it should be on tmpfs.
+    pub device_state: PathBuf,
+    /// The overlay that takes the guest's writes from then on; see [`Vm::add_overlay`]. None for a
+    /// VM without disk.
+    pub overlay: Option<DiskOverlay>,
+}
+
+/// A VM that runs, with the commands of the pause window loaded. Dropping it unloads them.
+#[derive(Debug)]
+pub struct PreparedPause<'a> {
+    window: Window<'a>,
+}
+
+/// A VM whose vCPUs do not run. Dropping it lets them run again.
+#[derive(Debug)]
+pub struct PausedVm<'a> {
+    window: Window<'a>,
+    pause_requested_at: Instant,
+    resumed: bool,
+}
+
+/// A VM runs again.
+#[derive(Debug, Clone, Copy)]
+pub struct Resumed {
+    /// From the pause request to the confirmed resume.
+    pub pause: Duration,
+    /// Between the VMM's own STOP and RESUME events.
+    pub held_by_vmm: Option<Duration>,
+}
+
+/// Access to the VM while commands are loaded.
+#[derive(Debug)]
+struct Window<'a> {
+    vm: &'a mut Vm,
+    overlay: Option<DiskOverlay>,
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        let monitors = &mut self.vm.monitors;
+        for monitor in
+            [&mut monitors.pause, &mut monitors.save, &mut monitors.freeze, &mut monitors.resume]
+        {
+            if let Err(error) = monitor.unload(UNLOAD_DEADLINE)
+                && !self.vm.process.has_ended()
+            {
+                tracing::warn!(%error, "a monitor did not take back a command");
+            }
+        }
+    }
+}
+
+impl Vm {
+    /// Loads the commands of the pause window. The guest runs on.
+    ///
+    /// # Errors
+    /// When the VMM is gone.
+    pub fn prepare_pause(&mut self, plan: PausePlan) -> Result<PreparedPause<'_>, VmmError> {
+        let top = self.top_overlay().map(|overlay| overlay.node.clone());
+        let filename = plan.device_state.to_string_lossy().into_owned();
+        let window = Window { vm: self, overlay: plan.overlay };
+        let monitors = &mut window.vm.monitors;
+        monitors.pause.load(&qmp::stop {})?;
+        // `live` would make QEMU give up its disks as after a migration, and `cont` open them again:
+        // 0.85 ms for one overlay, 18 ms for a chain of 80.
+        monitors.save.load(&qmp::xen_save_devices_state { live: Some(false), filename })?;
+        if let (Some(node), Some(overlay)) = (top, &window.overlay) {
+            let overlay = overlay.node.clone();
+            monitors
+                .freeze
+                .load(&qmp::blockdev_snapshot(qmp::BlockdevSnapshot { node, overlay }))?;
+        }
+        monitors.resume.load(&qmp::cont {})?;
+        Ok(PreparedPause { window })
+    }
+}
+
+impl<'a> PreparedPause<'a> {
+    /// Stops the vCPUs and drains the disks. The pause window opens.
+    ///
+    /// # Errors
+    /// When the VMM refuses or does not answer; the VM is told to run again.
+    pub fn pause(self) -> Result<PausedVm<'a>, VmmError> {
+        let paused =
+            PausedVm { window: self.window, pause_requested_at: Instant::now(), resumed: false };
+        // From here on an early return drops `paused`, which resumes.
+        let vm = &mut *paused.window.vm;
+        let stopped = vm.monitors.pause.fire::<qmp::stop>(limit::PAUSE_REPLY_DEADLINE);
+        stopped.map_err(|error| vm.process.explain("while it paused", error))?;
+        Ok(paused)
+    }
+}
+
+impl PausedVm<'_> {
+    /// Writes everything that is not RAM to the planned file.
+    ///
+    /// # Errors
+    /// When the VMM refuses (no space for the file) or does not answer.
+    pub fn save_device_state(&mut self) -> Result<(), VmmError> {
+        let vm = &mut *self.window.vm;
+        let deadline = limit::PAUSE_REPLY_DEADLINE;
+        let saved = vm.monitors.save.fire::<qmp::xen_save_devices_state>(deadline);
+        saved.map(drop).map_err(|error| vm.process.explain("while it saved device state", error))
+    }
+
+    /// Puts the planned overlay on top of the disk; the one below never changes again. Does nothing
+    /// for a VM without disk.
+    ///
+    /// # Errors
+    /// When the VMM refuses or does not answer; the disk is as before then.
+    pub fn freeze_disk(&mut self) -> Result<(), VmmError> {
+        let Some(overlay) = self.window.overlay.take() else { return Ok(()) };
+        let vm = &mut *self.window.vm;
+        let deadline = limit::PAUSE_REPLY_DEADLINE;
+        let frozen = vm.monitors.freeze.fire::<qmp::blockdev_snapshot>(deadline);
+        frozen.map_err(|error| vm.process.explain("while it froze the disk", error))?;
+        vm.overlay_is_on_top(overlay);
+        Ok(())
+    }
+
+    /// Lets the vCPUs run; the pause window closes.
+    ///
+    /// # Errors
+    /// When the VMM refuses or does not answer.
+    pub fn resume(mut self) -> Result<Resumed, VmmError> {
+        // Once fired, the command is not sent again by `drop`, whatever the reply: `cont` is in
+        // QEMU's hands.
+        self.resumed = true;
+        let vm = &mut *self.window.vm;
+        let resumed = vm.monitors.resume.fire::<qmp::cont>(limit::PAUSE_REPLY_DEADLINE);
+        let pause = self.pause_requested_at.elapsed();
+        resumed.map_err(|error| vm.process.explain("while it resumed", error))?;
+        let transitions = vm.monitors.resume.transitions();
+        let held_us = transitions.resumed_at_us.zip(transitions.stopped_at_us);
+        let held_by_vmm = held_us
+            .and_then(|(resumed, stopped)| resumed.checked_sub(stopped))
+            .map(Duration::from_micros);
+        Ok(Resumed { pause, held_by_vmm })
+    }
+}
+
+impl Drop for PausedVm<'_> {
+    fn drop(&mut self) {
+        if self.resumed {
+            return;
+        }
+        let vm = &mut *self.window.vm;
+        let resumed = vm.monitors.resume.fire::<qmp::cont>(limit::PAUSE_REPLY_DEADLINE);
+        if let Err(error) = resumed
+            && !vm.process.has_ended()
+        {
+            tracing::error!(%error, "a paused VM could not be resumed");
+        }
+    }
+}

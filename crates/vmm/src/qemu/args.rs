@@ -1,0 +1,248 @@
+//! From a specification to QEMU's command line. Pure: no file is touched.
+
+use std::ffi::OsString;
+
+use qapi::qmp;
+use serde_json::json;
+
+use crate::{Accelerator, Disk, Start, VmSpec};
+
+/// Sockets that QEMU listens on, in the order in which their descriptors are passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listeners {
+    /// The guest agent's port.
+    pub(crate) agent: i32,
+    /// Monitors; see [`super::monitor::Role`].
+    pub(crate) monitors: [i32; super::monitor::Role::COUNT],
+}
+
+/// Translation cache of the emulator, MiB: the default is a fraction of host RAM for every VM.
+const TCG_CACHE_MIB: u32 = 64;
+
+/// The machine: no PCI, no legacy devices that a Linux guest does not need.
+const MACHINE: &str = "microvm,memory-backend=ram,suppress-vmdesc=on";
+
+/// The CPU model under `accelerator`. Device state is bound to it. Five-level paging is off because
+/// emulating it makes every page walk longer and no guest here needs 57-bit addresses.
+#[must_use]
+pub fn cpu_model(accelerator: Accelerator) -> &'static str {
+    match accelerator {
+        Accelerator::Kvm => "host,migratable=on",
+        Accelerator::Tcg => "max,la57=off",
+    }
+}
+
+/// The arguments after the program's name.
+pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners) -> Vec<OsString> {
+    let mut args = Args::default();
+    args.pair("-machine", MACHINE);
+    args.pair(
+        "-accel",
+        &match spec.accelerator {
+            Accelerator::Kvm => "kvm".to_owned(),
+            Accelerator::Tcg => format!("tcg,thread=multi,tb-size={TCG_CACHE_MIB}"),
+        },
+    );
+    args.pair("-cpu", cpu_model(spec.accelerator));
+    args.pair("-smp", &spec.vcpus.to_string());
+    memory(&mut args, spec);
+    args.flag("-nodefaults").flag("-no-user-config").flag("-no-reboot");
+    args.pair("-display", "none");
+    // The configuration section repeats the command line; without it the device state is smaller.
+    args.pair("-global", "migration.send-configuration=off");
+    args.path("-kernel", spec.boot.kernel.as_os_str());
+    args.path("-initrd", spec.boot.initramfs.as_os_str());
+    args.pair("-append", &spec.boot.command_line);
+    console(&mut args, spec);
+    agent_port(&mut args, listeners.agent);
+    if let Some(disk) = &spec.disk {
+        root_disk(&mut args, disk);
+    }
+    for (number, fd) in listeners.monitors.iter().enumerate() {
+        args.pair("-chardev", &format!("socket,id=monitor{number},fd={fd},server=on,wait=off"));
+        args.pair("-mon", &format!("chardev=monitor{number},mode=control"));
+    }
+    if spec.start == Start::Load {
+        args.flag("-S");
+        args.pair("-incoming", "defer");
+    }
+    args.0
+}
+
+#[derive(Default)]
+struct Args(Vec<OsString>);
+
+impl Args {
+    fn flag(&mut self, name: &str) -> &mut Self {
+        self.0.push(name.into());
+        self
+    }
+
+    fn pair(&mut self, name: &str, value: &str) {
+        self.0.push(name.into());
+        self.0.push(value.into());
+    }
+
+    fn path(&mut self, name: &str, value: &std::ffi::OsStr) {
+        self.0.push(name.into());
+        self.0.push(value.to_owned());
+    }
+
+    fn blockdev(&mut self, options: &serde_json::Value) {
+        self.pair("-blockdev", &options.to_string());
+    }
+}
+
+fn memory(args: &mut Args, spec: &VmSpec) {
+    let share = matches!(spec.ram, crate::RamBacking::File(_));
+    let backend = json!({
+        "qom-type": "memory-backend-file",
+        "id": "ram",
+        "size": spec.memory.get(),
+        "mem-path": spec.ram.path(),
+        "share": share,
+    });
+    args.pair("-object", &backend.to_string());
+    args.pair("-m", &format!("{}B", spec.memory.get()));
+}
+
+fn console(args: &mut Args, spec: &VmSpec) {
+    // `append` keeps what an earlier VM with the same directory wrote; commas in paths are doubled.
+    let path = spec.console_log().to_string_lossy().replace(',', ",,");
+    args.pair("-chardev", &format!("file,id=console,path={path},append=on"));
+    args.pair("-serial", "chardev:console");
+}
+
+fn agent_port(args: &mut Args, fd: i32) {
+    args.pair("-chardev", &format!("socket,id=agent,fd={fd},server=on,wait=off"));
+    args.pair("-device", "virtio-serial-device,max_ports=2");
+    args.pair("-device", "virtserialport,chardev=agent,name=forkd.agent");
+}
+
+fn root_disk(args: &mut Args, disk: &Disk) {
+    args.blockdev(&json!({
+        "driver": "file", "node-name": "base-file", "filename": disk.base,
+        "read-only": true, "locking": "off",
+    }));
+    args.blockdev(&json!({
+        "driver": "raw", "node-name": "base", "file": "base-file", "read-only": true,
+    }));
+    let mut below = "base".to_owned();
+    for (number, overlay) in disk.overlays.iter().enumerate() {
+        let frozen = number + 1 < disk.overlays.len();
+        args.blockdev(&overlay_file(overlay, frozen));
+        args.blockdev(&overlay_format(overlay, frozen, Some(&below)));
+        below.clone_from(&overlay.node);
+    }
+    args.pair("-device", &format!("virtio-blk-device,drive={below}"));
+}
+
+/// The node of an overlay's file. Locking is off because the store guarantees that an overlay has
+/// one writer, and frozen ones none.
+fn overlay_file(overlay: &crate::DiskOverlay, read_only: bool) -> serde_json::Value {
+    json!({
+        "driver": "file", "node-name": format!("{}-file", overlay.node),
+        "filename": overlay.path, "read-only": read_only, "locking": "off",
+        "cache": { "no-flush": true },
+    })
+}
+
+/// The qcow2 node on top of it. Flushes stop here: durability is the store's business.
+fn overlay_format(
+    overlay: &crate::DiskOverlay,
+    read_only: bool,
+    backing: Option<&str>,
+) -> serde_json::Value {
+    let mut options = json!({
+        "driver": "qcow2", "node-name": overlay.node,
+        "file": format!("{}-file", overlay.node),
+        "read-only": read_only, "discard": "unmap", "cache": { "no-flush": true },
+    });
+    if let Some(below) = backing {
+        options["backing"] = json!(below);
+    }
+    options
+}
+
+/// The commands that make `overlay` known to a running VM, not yet on top of anything.
+///
+/// # Errors
+/// Never for a valid overlay; the typed command refuses what QEMU's schema does not have.
+pub(crate) fn add_overlay(
+    overlay: &crate::DiskOverlay,
+) -> Result<[qmp::blockdev_add; 2], serde_json::Error> {
+    Ok([
+        serde_json::from_value(overlay_file(overlay, false))?,
+        serde_json::from_value(overlay_format(overlay, false, None))?,
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use forkd_types::ByteCount;
+
+    use super::*;
+    use crate::{BootSource, DiskOverlay, RamBacking};
+
+    fn spec() -> VmSpec {
+        VmSpec {
+            accelerator: Accelerator::Tcg,
+            memory: ByteCount::from_mib(256),
+            vcpus: 2,
+            boot: BootSource {
+                kernel: "/k".into(),
+                initramfs: "/i".into(),
+                command_line: "quiet a=b".into(),
+            },
+            ram: RamBacking::Layers { placeholder: "/hot/ram".into() },
+            disk: Some(Disk::new("/base".into(), ["/o0", "/o1"].map(PathBuf::from))),
+            directory: "/run/vm".into(),
+            start: Start::Load,
+        }
+    }
+
+    fn line(spec: &VmSpec) -> String {
+        let args = arguments(spec, Listeners { agent: 9, monitors: [3, 4, 5, 6, 7] });
+        args.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_child_waits_for_device_state_over_private_memory() {
+        let line = line(&spec());
+        assert!(line.contains("-S -incoming defer"), "{line}");
+        assert!(line.contains(r#""share":false"#), "{line}");
+        assert!(line.contains("-m 268435456B"), "{line}");
+    }
+
+    #[test]
+    fn a_template_boots_on_shared_memory() {
+        let spec =
+            VmSpec { start: Start::Boot, ram: RamBacking::File("/hot/ram".into()), ..spec() };
+        let line = line(&spec);
+        assert!(!line.contains("-incoming") && line.contains(r#""share":true"#), "{line}");
+    }
+
+    #[test]
+    fn only_the_top_overlay_is_writable_and_each_names_the_one_below() {
+        let line = line(&spec());
+        assert!(line.contains(r#""backing":"base""#) && line.contains(r#""backing":"overlay0""#));
+        let writable = line.matches(r#""driver":"qcow2""#).count()
+            - line.matches(r#""node-name":"overlay0","read-only":true"#).count();
+        assert_eq!(writable, 1, "{line}");
+        assert!(line.contains("virtio-blk-device,drive=overlay1"));
+    }
+
+    #[test]
+    fn an_added_overlay_passes_the_typed_schema_and_has_nothing_below_yet() {
+        let overlay = DiskOverlay { path: "/o2".into(), node: "overlay2".into() };
+        let [file, format] = add_overlay(&overlay).unwrap();
+        let file = serde_json::to_value(&file).unwrap();
+        let format = serde_json::to_value(&format).unwrap();
+        assert_eq!(file["filename"], "/o2");
+        assert_eq!(format["driver"], "qcow2");
+        // The blank file names no backing file either, so nothing is below until the snapshot.
+        assert!(format.get("backing").is_none(), "{format}");
+    }
+}

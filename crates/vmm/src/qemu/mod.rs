@@ -1,0 +1,263 @@
+//! QEMU, unpatched, on its `microvm` machine.
+//!
+//! [`Vm`] owns the process and its monitors. A child is started with [`Start::Load`], gets its memory
+//! mapped and its device state loaded by [`Vm::load`], and runs from [`Vm::resume`] on.
+
+mod args;
+mod monitor;
+mod process;
+mod version;
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forkd_sys::uffd::Userfaultfd;
+use forkd_types::limit;
+use qapi::qmp;
+use rustix::process::Pid;
+
+pub use args::cpu_model;
+pub(crate) use monitor::{Monitor, Role, UNLOAD_DEADLINE};
+pub use version::{default_program, version};
+
+use self::process::Process;
+use crate::{DiskOverlay, GuestRam, MappedRun, ShimClient, Start, VmSpec, VmmError, VmmTools};
+
+/// The name under which QEMU gets the file with the device state.
+const DEVICE_STATE_FD: &str = "device-state";
+/// How often the load of device state, which takes 1 to 3 ms, is asked about.
+const LOAD_POLL_INTERVAL: Duration = Duration::from_micros(200);
+
+/// One VM: its VMM process and everything that controls it. Dropping it kills the process.
+#[derive(Debug)]
+pub struct Vm {
+    pub(crate) process: Process,
+    pub(crate) monitors: Monitors,
+    shim: ShimClient,
+    ram: GuestRam,
+    spec: VmSpec,
+    overlays_made: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Monitors {
+    pub(crate) general: Monitor,
+    pub(crate) pause: Monitor,
+    pub(crate) save: Monitor,
+    pub(crate) freeze: Monitor,
+    pub(crate) resume: Monitor,
+}
+
+impl Monitors {
+    fn connect(directory: &Path) -> Result<Self, VmmError> {
+        let until = Instant::now() + limit::VMM_START_DEADLINE;
+        let connect = |role: Role| {
+            let left = until.saturating_duration_since(Instant::now());
+            Monitor::connect(&directory.join(role.socket_name()), left)
+        };
+        Ok(Self {
+            general: connect(Role::General)?,
+            pause: connect(Role::Pause)?,
+            save: connect(Role::SaveDeviceState)?,
+            freeze: connect(Role::FreezeDisk)?,
+            resume: connect(Role::Resume)?,
+        })
+    }
+}
+
+impl Vm {
+    /// Starts a VMM and waits until it takes commands: about 20 ms. With [`Start::Boot`] the guest
+    /// boots from then on; with [`Start::Load`] nothing runs.
+    ///
+    /// # Errors
+    /// When a file is missing, the program cannot be started, or it ends or stays silent.
+    pub fn start(spec: VmSpec, tools: &VmmTools) -> Result<Self, VmmError> {
+        require_files(&spec, tools)?;
+        if matches!(spec.ram, crate::RamBacking::Layers { .. }) {
+            create_placeholder(spec.ram.path(), spec.memory.get())?;
+        }
+        let mut process = Process::start(&spec, tools)?;
+        let connected = Monitors::connect(&spec.directory).and_then(|monitors| {
+            let shim = ShimClient::connect(&process::shim_socket(&spec.directory))?;
+            let ram = GuestRam::find(process.pid(), spec.ram.path(), spec.memory)?;
+            Ok((monitors, shim, ram))
+        });
+        let (monitors, shim, ram) =
+            connected.map_err(|error| process.explain("while it started", error))?;
+        let overlays_made = spec.disk.as_ref().map_or(0, |disk| disk.overlays.len());
+        Ok(Self { process, monitors, shim, ram, spec, overlays_made })
+    }
+
+    /// Gives a VM started with [`Start::Load`] its memory and device state. It does not run yet.
+    ///
+    /// # Errors
+    /// When a layer cannot be mapped, or QEMU refuses the device state (another version, another
+    /// device list). The VM is of no use then.
+    pub fn load(&mut self, runs: &[MappedRun<'_>], device_state: &File) -> Result<(), VmmError> {
+        let loaded = self.try_load(runs, device_state);
+        loaded.map_err(|error| self.process.explain("while it loaded device state", error))
+    }
+
+    fn try_load(&mut self, runs: &[MappedRun<'_>], device_state: &File) -> Result<(), VmmError> {
+        debug_assert_eq!(self.spec.start, Start::Load);
+        self.shim.map(self.ram, runs)?;
+        let monitor = &mut self.monitors.general;
+        let name = qmp::getfd { fdname: DEVICE_STATE_FD.to_owned() };
+        monitor.execute_with_fd(&name, device_state.as_fd(), limit::QMP_REPLY_DEADLINE)?;
+        let incoming = qmp::migrate_incoming {
+            channels: None,
+            exit_on_error: None,
+            uri: Some(format!("fd:{DEVICE_STATE_FD}")),
+        };
+        monitor.execute(&incoming, limit::QMP_REPLY_DEADLINE)?;
+        let until = Instant::now() + limit::QMP_REPLY_DEADLINE;
+        loop {
+            let state = monitor.execute(&qmp::query_status {}, limit::QMP_REPLY_DEADLINE)?;
+            if state.status != qmp::RunState::inmigrate {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                let deadline = limit::QMP_REPLY_DEADLINE;
+                return Err(VmmError::Silent { command: "migrate-incoming", deadline });
+            }
+            std::thread::sleep(LOAD_POLL_INTERVAL);
+        }
+    }
+
+    /// Lets the guest run.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub fn resume(&mut self) -> Result<(), VmmError> {
+        let resumed = self.monitors.general.execute(&qmp::cont {}, limit::QMP_REPLY_DEADLINE);
+        resumed.map(drop).map_err(|error| self.process.explain("while it resumed", error))
+    }
+
+    /// Whether the vCPUs run, as QEMU says.
+    ///
+    /// # Errors
+    /// When QEMU does not answer.
+    pub fn is_running(&mut self) -> Result<bool, VmmError> {
+        let state = self.monitors.general.execute(&qmp::query_status {}, limit::QMP_REPLY_DEADLINE);
+        state
+            .map(|state| state.running)
+            .map_err(|error| self.process.explain("while asked for its state", error))
+    }
+
+    /// Makes a new overlay known to the VM, for [`crate::PausePlan::overlay`]. The guest runs on.
+    ///
+    /// # Errors
+    /// When QEMU cannot open the file.
+    pub fn add_overlay(&mut self, path: PathBuf) -> Result<DiskOverlay, VmmError> {
+        let overlay = DiskOverlay { path, node: format!("overlay{}", self.overlays_made) };
+        self.overlays_made += 1;
+        let refused = |error: serde_json::Error| VmmError::Refused {
+            command: "blockdev-add",
+            description: error.to_string(),
+        };
+        for command in args::add_overlay(&overlay).map_err(refused)? {
+            let added = self.monitors.general.execute(&command, limit::QMP_REPLY_DEADLINE);
+            added.map_err(|error| self.process.explain("while a disk was added", error))?;
+        }
+        Ok(overlay)
+    }
+
+    /// Forgets an overlay that was added and is not in use.
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub fn remove_overlay(&mut self, overlay: &DiskOverlay) -> Result<(), VmmError> {
+        for node in [overlay.node.clone(), format!("{}-file", overlay.node)] {
+            let command = qmp::blockdev_del { node_name: node };
+            self.monitors.general.execute(&command, limit::QMP_REPLY_DEADLINE)?;
+        }
+        Ok(())
+    }
+
+    /// The overlay that takes the guest's writes now.
+    #[must_use]
+    pub fn top_overlay(&self) -> Option<&DiskOverlay> {
+        self.spec.disk.as_ref().and_then(crate::Disk::top)
+    }
+
+    pub(crate) fn overlay_is_on_top(&mut self, overlay: DiskOverlay) {
+        if let Some(disk) = &mut self.spec.disk {
+            disk.overlays.push(overlay);
+        }
+    }
+
+    /// Where guest RAM is.
+    #[must_use]
+    pub fn ram(&self) -> GuestRam {
+        self.ram
+    }
+
+    /// Creates a userfaultfd over the VMM's address space.
+    ///
+    /// # Errors
+    /// When the host does not permit it, or lacks write protection of shared memory.
+    pub fn userfaultfd(&mut self) -> Result<Userfaultfd, VmmError> {
+        self.shim.userfaultfd()
+    }
+
+    /// The VMM's process id.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+
+    /// Becomes readable when the VMM ends.
+    #[must_use]
+    pub fn exit_fd(&self) -> BorrowedFd<'_> {
+        self.process.exit_fd()
+    }
+
+    /// Whether the VMM has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.process.has_ended()
+    }
+
+    /// How the VMM ended and what it wrote last.
+    pub fn last_words(&mut self) -> String {
+        self.process.last_words()
+    }
+
+    /// What the VM was started from.
+    #[must_use]
+    pub fn spec(&self) -> &VmSpec {
+        &self.spec
+    }
+
+    /// Ends the VMM at once. The guest gets no notice: its disk is an overlay that is thrown away
+    /// or frozen, so there is nothing to shut down cleanly.
+    pub fn kill(mut self) {
+        self.process.kill();
+    }
+}
+
+fn require_files(spec: &VmSpec, tools: &VmmTools) -> Result<(), VmmError> {
+    let mut needed = vec![
+        ("the VMM's preload library", tools.shim.clone()),
+        ("the guest kernel", spec.boot.kernel.clone()),
+        ("the initramfs", spec.boot.initramfs.clone()),
+    ];
+    if let Some(disk) = &spec.disk {
+        needed.push(("the root disk's base image", disk.base.clone()));
+        let overlays = disk.overlays.iter();
+        needed.extend(overlays.map(|overlay| ("the disk overlay", overlay.path.clone())));
+    }
+    match needed.into_iter().find(|(_, path)| !path.exists()) {
+        Some((what, path)) => Err(VmmError::MissingFile { what, path }),
+        None => Ok(()),
+    }
+}
+
+/// An empty file of the right size: QEMU maps it, and the name marks the range.
+fn create_placeholder(path: &Path, bytes: u64) -> Result<(), VmmError> {
+    File::create(path)
+        .and_then(|file| file.set_len(bytes))
+        .map_err(|source| VmmError::file("create", path, source))
+}

@@ -1,0 +1,379 @@
+//! One QMP monitor: typed commands, replies with a deadline, and commands that are sent ahead.
+//!
+//! QEMU reads a monitor socket one byte at a time, with several system calls for each. So what must
+//! be fast is *loaded*: sent except for its last byte, while nothing is at stake. *Firing* it sends
+//! that byte. A loaded command that is not needed is *unloaded*: the byte 0xFF can be part of no JSON
+//! text and makes QEMU's parser give up what it has.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forkd_types::limit;
+use qapi::Execute;
+use qapi::qmp::QmpCommand;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::VmmError;
+
+/// Longest message that a VMM may send; the longest real ones are a few KiB.
+const MESSAGE_BYTES_MAX: usize = 4 << 20;
+/// At most this much of an unexpected message is repeated in an error.
+const SHOWN_BYTES_MAX: usize = 200;
+
+/// What a monitor is used for. One for each command of the pause window, so that all can be loaded
+/// at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Everything outside the pause window.
+    General,
+    /// `stop`.
+    Pause,
+    /// `xen-save-devices-state`.
+    SaveDeviceState,
+    /// `blockdev-snapshot`.
+    FreezeDisk,
+    /// `cont`.
+    Resume,
+}
+
+impl Role {
+    pub(crate) const COUNT: usize = 5;
+    pub(crate) const ALL: [Self; Self::COUNT] =
+        [Self::General, Self::Pause, Self::SaveDeviceState, Self::FreezeDisk, Self::Resume];
+
+    /// The name of the monitor's socket in the VM's directory.
+    pub(crate) fn socket_name(self) -> &'static str {
+        match self {
+            Self::General => "qmp.sock",
+            Self::Pause => "qmp-pause.sock",
+            Self::SaveDeviceState => "qmp-save.sock",
+            Self::FreezeDisk => "qmp-freeze.sock",
+            Self::Resume => "qmp-resume.sock",
+        }
+    }
+}
+
+/// When the VMM says that it stopped and resumed the vCPUs, in microseconds since the epoch.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Transitions {
+    pub(crate) stopped_at_us: Option<u64>,
+    pub(crate) resumed_at_us: Option<u64>,
+}
+
+/// A connection to one QMP monitor, past its handshake.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    stream: UnixStream,
+    /// Received and not yet consumed; at most one message and the beginning of the next.
+    received: Vec<u8>,
+    /// The final byte of a loaded command.
+    loaded: Option<(u8, &'static str)>,
+    transitions: Transitions,
+}
+
+#[derive(Deserialize)]
+struct EventStamp {
+    event: String,
+    timestamp: Stamp,
+}
+
+#[derive(Deserialize)]
+struct Stamp {
+    seconds: u64,
+    microseconds: u64,
+}
+
+impl Monitor {
+    /// Connects to `socket` and shakes hands.
+    pub(crate) fn connect(socket: &Path, deadline: Duration) -> Result<Self, VmmError> {
+        let failed = |source| VmmError::Monitor { command: "greeting", source };
+        let stream = UnixStream::connect(socket).map_err(failed)?;
+        let mut monitor = Self {
+            stream,
+            received: Vec::with_capacity(4096),
+            loaded: None,
+            transitions: Transitions::default(),
+        };
+        let greeting = monitor.message("greeting", Instant::now() + deadline, deadline)?;
+        if greeting.get("QMP").is_none() {
+            return Err(garbage("greeting", greeting.to_string().as_bytes()));
+        }
+        let handshake = qapi::qmp::qmp_capabilities { enable: None };
+        monitor.execute(&handshake, deadline)?;
+        Ok(monitor)
+    }
+
+    /// Sends a command and waits for its reply.
+    pub(crate) fn execute<C: QmpCommand>(
+        &mut self,
+        command: &C,
+        deadline: Duration,
+    ) -> Result<C::Ok, VmmError> {
+        self.load(command)?;
+        self.fire::<C>(deadline)
+    }
+
+    /// Sends a command together with a descriptor.
+    pub(crate) fn execute_with_fd<C: QmpCommand>(
+        &mut self,
+        command: &C,
+        fd: BorrowedFd<'_>,
+        deadline: Duration,
+    ) -> Result<C::Ok, VmmError> {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+        let bytes = encode(command);
+        let fds = [fd];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        let parts = [std::io::IoSlice::new(&bytes)];
+        let flags = SendFlags::NOSIGNAL;
+        rustix::net::sendmsg(self.stream.as_fd(), &parts, &mut ancillary, flags)
+            .map_err(|errno| VmmError::Monitor { command: C::NAME, source: errno.into() })?;
+        self.reply::<C>(deadline)
+    }
+
+    /// Sends all of a command but its last byte.
+    ///
+    /// # Panics
+    /// When a command is loaded already.
+    pub(crate) fn load<C: QmpCommand>(&mut self, command: &C) -> Result<(), VmmError> {
+        assert!(self.loaded.is_none(), "one command at a time on a monitor");
+        let bytes = encode(command);
+        if let [most @ .., last] = bytes.as_slice() {
+            self.send(C::NAME, most)?;
+            self.loaded = Some((*last, C::NAME));
+        }
+        Ok(())
+    }
+
+    /// Completes the loaded command and waits for its reply.
+    pub(crate) fn fire<C: QmpCommand>(&mut self, deadline: Duration) -> Result<C::Ok, VmmError> {
+        let loaded = self.loaded.take();
+        let (last, _) = loaded
+            .filter(|(_, name)| *name == C::NAME)
+            .unwrap_or_else(|| panic!("`{}` was not loaded on this monitor", C::NAME));
+        self.send(C::NAME, &[last])?;
+        self.reply::<C>(deadline)
+    }
+
+    /// Takes back a loaded command, if there is one.
+    pub(crate) fn unload(&mut self, deadline: Duration) -> Result<(), VmmError> {
+        let Some((_, name)) = self.loaded.take() else { return Ok(()) };
+        self.send(name, b"\xFF\n")?;
+        let until = Instant::now() + deadline;
+        // The parser's complaint is the reply.
+        while self.message(name, until, deadline)?.get("error").is_none() {}
+        Ok(())
+    }
+
+    /// The last transitions that this monitor has heard of.
+    pub(crate) fn transitions(&self) -> Transitions {
+        self.transitions
+    }
+
+    fn send(&mut self, command: &'static str, bytes: &[u8]) -> Result<(), VmmError> {
+        self.stream.write_all(bytes).map_err(|source| VmmError::Monitor { command, source })
+    }
+
+    fn reply<C: QmpCommand>(&mut self, deadline: Duration) -> Result<C::Ok, VmmError> {
+        let until = Instant::now() + deadline;
+        loop {
+            let message = self.message(C::NAME, until, deadline)?;
+            if message.get("event").is_some() {
+                self.note_event(&message);
+                continue;
+            }
+            return match result_in::<C::Ok>(&message) {
+                Some(Ok(value)) => Ok(value),
+                Some(Err(error)) => {
+                    Err(VmmError::Refused { command: C::NAME, description: error.desc })
+                }
+                None => Err(garbage(C::NAME, message.to_string().as_bytes())),
+            };
+        }
+    }
+
+    fn note_event(&mut self, message: &Value) {
+        let Ok(event) = EventStamp::deserialize(message) else { return };
+        let at_us = event.timestamp.seconds * 1_000_000 + event.timestamp.microseconds;
+        match event.event.as_str() {
+            "STOP" => self.transitions.stopped_at_us = Some(at_us),
+            "RESUME" => self.transitions.resumed_at_us = Some(at_us),
+            _ => {}
+        }
+    }
+
+    /// The next message of any kind.
+    fn message(
+        &mut self,
+        command: &'static str,
+        until: Instant,
+        deadline: Duration,
+    ) -> Result<Value, VmmError> {
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=end).collect();
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                return serde_json::from_slice(&line).map_err(|_| garbage(command, &line));
+            }
+            if self.received.len() > MESSAGE_BYTES_MAX {
+                return Err(garbage(command, &self.received));
+            }
+            self.receive(command, until, deadline)?;
+        }
+    }
+
+    fn receive(
+        &mut self,
+        command: &'static str,
+        until: Instant,
+        deadline: Duration,
+    ) -> Result<(), VmmError> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(VmmError::Silent { command, deadline });
+        }
+        let failed = |source| VmmError::Monitor { command, source };
+        self.stream.set_read_timeout(Some(left)).map_err(failed)?;
+        let mut buffer = [0u8; 4096];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => Err(failed(std::io::ErrorKind::UnexpectedEof.into())),
+            Ok(bytes) => {
+                self.received.extend_from_slice(&buffer[..bytes]);
+                Ok(())
+            }
+            Err(error) => match error.kind() {
+                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                    Err(VmmError::Silent { command, deadline })
+                }
+                std::io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(failed(error)),
+            },
+        }
+    }
+}
+
+/// The result in a reply, or `None` when the message is not a reply of this type.
+fn result_in<T: serde::de::DeserializeOwned>(message: &Value) -> Option<Result<T, qapi::Error>> {
+    if message.get("error").is_some() {
+        return qapi::Error::deserialize(message).ok().map(Err);
+    }
+    message.get("return").and_then(|value| T::deserialize(value).ok()).map(Ok)
+}
+
+/// How long QEMU may take to see that a loaded command will not come.
+pub(crate) const UNLOAD_DEADLINE: Duration = limit::QMP_REPLY_DEADLINE;
+
+fn encode<C: QmpCommand>(command: &C) -> Vec<u8> {
+    // Commands are plain structures with string keys: they always have a JSON form.
+    serde_json::to_vec(&Execute::<&C>::with_command(command)).unwrap_or_default()
+}
+
+fn garbage(command: &'static str, bytes: &[u8]) -> VmmError {
+    let shown = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
+    VmmError::Garbage { command, shown: shown.escape_ascii().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    const GREETING: &[u8] =
+        b"{\"QMP\":{\"version\":{\"qemu\":{\"micro\":0,\"minor\":2,\"major\":7},\"package\":\"\"},\"capabilities\":[]}}\r\n";
+    const SOON: Duration = Duration::from_millis(300);
+
+    /// A monitor whose other end sends `greeting`, then for each newline- or brace-complete command
+    /// the next of `replies`.
+    fn against(
+        greeting: &'static [u8],
+        replies: &'static [&'static [u8]],
+    ) -> Result<Monitor, VmmError> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("q");
+        let listener = UnixListener::bind(&path).unwrap();
+        thread::spawn(move || {
+            let (mut peer, _) = listener.accept().unwrap();
+            peer.write_all(greeting).unwrap();
+            let mut replies = replies.iter();
+            let mut buffer = [0u8; 4096];
+            let mut depth = 0i32;
+            while let Ok(bytes) = peer.read(&mut buffer) {
+                if bytes == 0 {
+                    return;
+                }
+                for byte in &buffer[..bytes] {
+                    depth += match byte {
+                        b'{' => 1,
+                        b'}' => -1,
+                        0xFF => -depth,
+                        _ => 0,
+                    };
+                    if depth == 0 && (*byte == b'}' || *byte == 0xFF) {
+                        let Some(reply) = replies.next() else { continue };
+                        peer.write_all(reply).unwrap();
+                    }
+                }
+            }
+        });
+        Monitor::connect(&path, SOON)
+    }
+
+    #[test]
+    fn a_greeting_that_is_not_qmp_is_named_and_shown() {
+        let error = against(b"HTTP/1.1 400 Bad Request\r\n", &[]).unwrap_err();
+        assert!(matches!(error, VmmError::Garbage { command: "greeting", .. }), "{error}");
+        assert!(error.to_string().contains("HTTP/1.1"), "{error}");
+        let error = against(b"{\"no\":1}\n", &[]).unwrap_err();
+        assert!(matches!(error, VmmError::Garbage { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_silent_monitor_is_an_error_after_the_deadline() {
+        let error = against(b"", &[]).unwrap_err();
+        assert!(matches!(error, VmmError::Silent { command: "greeting", .. }), "{error}");
+    }
+
+    #[test]
+    fn events_before_the_reply_are_noted_and_skipped() {
+        const STOP: &[u8] = b"{\"timestamp\":{\"seconds\":2,\"microseconds\":5},\"event\":\"STOP\"}\r\n{\"return\":{}}\r\n";
+        let mut monitor = against(GREETING, &[b"{\"return\":{}}\r\n", STOP]).unwrap();
+        monitor.execute(&qapi::qmp::stop {}, SOON).unwrap();
+        assert_eq!(monitor.transitions().stopped_at_us, Some(2_000_005));
+    }
+
+    #[test]
+    fn a_refusal_carries_the_command_and_the_vmms_words() {
+        const NO: &[u8] = b"{\"error\":{\"class\":\"GenericError\",\"desc\":\"disk on fire\"}}\r\n";
+        let mut monitor = against(GREETING, &[b"{\"return\":{}}\r\n", NO]).unwrap();
+        let error = monitor.execute(&qapi::qmp::cont {}, SOON).unwrap_err();
+        assert_eq!(error.to_string(), "the VMM refused `cont`: disk on fire");
+    }
+
+    #[test]
+    fn garbage_instead_of_a_reply_is_an_error_and_not_a_hang() {
+        let mut monitor = against(GREETING, &[b"{\"return\":{}}\r\n", b"\x00\xfe{]\n"]).unwrap();
+        let error = monitor.execute(&qapi::qmp::cont {}, SOON).unwrap_err();
+        assert!(matches!(error, VmmError::Garbage { command: "cont", .. }), "{error}");
+    }
+
+    #[test]
+    fn an_unloaded_command_leaves_the_monitor_usable() {
+        const COMPLAINT: &[u8] =
+            b"{\"error\":{\"class\":\"GenericError\",\"desc\":\"JSON parse error\"}}\r\n";
+        let replies: &[&[u8]] = &[b"{\"return\":{}}\r\n", COMPLAINT, b"{\"return\":{}}\r\n"];
+        let mut monitor = against(GREETING, replies).unwrap();
+        monitor.load(&qapi::qmp::stop {}).unwrap();
+        monitor.unload(SOON).unwrap();
+        monitor.execute(&qapi::qmp::cont {}, SOON).unwrap();
+    }
+}

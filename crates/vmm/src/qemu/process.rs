@@ -1,0 +1,180 @@
+//! The VMM process: start with its sockets already listening, watch, kill.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use command_fds::{CommandFdExt, FdMapping};
+use forkd_sys::shim_wire;
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use super::args::{self, Listeners};
+use super::monitor::Role;
+use crate::{VmSpec, VmmError, VmmTools};
+
+/// First descriptor number handed to the VMM; 0 to 2 are its standard streams.
+const FIRST_FD: i32 = 3;
+/// The end of the log that goes into an error.
+const LAST_WORDS_BYTES: u64 = 600;
+/// A killed process is gone within microseconds, unless the host is out of memory.
+const KILL_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A running VMM. Dropping it kills the process and collects it.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    pid: Pid,
+    pidfd: OwnedFd,
+    log: PathBuf,
+}
+
+/// The socket of the shim in a VM's directory.
+pub(crate) fn shim_socket(directory: &Path) -> PathBuf {
+    directory.join("shim.sock")
+}
+
+impl Process {
+    /// Starts the VMM of `spec`. Its sockets are listening before it runs, so that connecting never
+    /// races with its start, and they keep their names, so that another daemon can find them.
+    pub(crate) fn start(spec: &VmSpec, tools: &VmmTools) -> Result<Self, VmmError> {
+        let mut sockets = vec![OwnedFd::from(listen(&spec.agent_socket())?)];
+        for role in Role::ALL {
+            sockets.push(listen(&spec.directory.join(role.socket_name()))?.into());
+        }
+        sockets.push(listen_seqpacket(&shim_socket(&spec.directory))?);
+        let numbers: Vec<i32> = (FIRST_FD..).take(sockets.len()).collect();
+        let mut monitors = [0; Role::COUNT];
+        monitors.copy_from_slice(&numbers[1..=Role::COUNT]);
+        let listeners = Listeners { agent: numbers[0], monitors };
+        let shim_number = numbers[Role::COUNT + 1];
+
+        let log_path = spec.vmm_log();
+        let log = File::create(&log_path)
+            .map_err(|source| VmmError::file("create", &log_path, source))?;
+        let log_again = log.try_clone().map_err(|e| VmmError::file("open", &log_path, e))?;
+        let program = tools.program.display().to_string();
+        let spawn_failed = |source| VmmError::Spawn { program: program.clone(), source };
+        let mut command = Command::new(&tools.program);
+        command
+            .args(args::arguments(spec, listeners))
+            .env("LD_PRELOAD", &tools.shim)
+            .env(shim_wire::LISTEN_FD_VARIABLE, shim_number.to_string())
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(log_again)
+            // A group of its own: what is typed at the daemon's terminal is not for the VMs.
+            .process_group(0);
+        let mappings = sockets.into_iter().zip(numbers);
+        command
+            .fd_mappings(
+                mappings.map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd }).collect(),
+            )
+            .map_err(|error| spawn_failed(std::io::Error::other(error)))?;
+        let child = command.spawn().map_err(spawn_failed)?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| {
+            VmmError::Spawn { program: program.clone(), source: std::io::ErrorKind::Other.into() }
+        })?;
+        // The child has not been waited for, so its number cannot mean another process yet.
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+            .map_err(|errno| spawn_failed(errno.into()))?;
+        Ok(Self { child, pid, pidfd, log: log_path })
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Becomes readable when the process ends.
+    pub(crate) fn exit_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended_within(Duration::ZERO)
+    }
+
+    fn ended_within(&self, time: Duration) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        let timeout = rustix::event::Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
+        matches!(rustix::event::poll(&mut fds, Some(&timeout)), Ok(ready) if ready > 0)
+    }
+
+    /// The end of what the VMM wrote, with how it ended, for errors.
+    pub(crate) fn last_words(&mut self) -> String {
+        let status = match self.child.try_wait() {
+            Ok(Some(status)) => format!("{status}"),
+            _ => "still running".to_owned(),
+        };
+        let log = tail(&self.log, LAST_WORDS_BYTES).unwrap_or_default();
+        format!("{status}; {}", log.trim().escape_debug())
+    }
+
+    /// An error for what `error` did to this process: a lost connection to a process that has ended
+    /// is reported as its end.
+    pub(crate) fn explain(&mut self, during: &str, error: VmmError) -> VmmError {
+        let lost = matches!(error, VmmError::Monitor { .. } | VmmError::Shim { .. });
+        // The socket closes a moment before the process can be waited for.
+        if lost && self.ended_within(Duration::from_millis(500)) {
+            return VmmError::Gone { during: during.to_owned(), last_words: self.last_words() };
+        }
+        error
+    }
+
+    /// Kills the process and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        if let Err(errno) = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL)
+            && errno != rustix::io::Errno::SRCH
+        {
+            tracing::error!(pid = self.pid.as_raw_nonzero(), %errno, "cannot kill a VMM");
+        }
+        if self.ended_within(KILL_DEADLINE) {
+            // Collects the exit status, so that no zombie remains.
+            if let Err(error) = self.child.wait() {
+                tracing::error!(pid = self.pid.as_raw_nonzero(), %error, "cannot reap a VMM");
+            }
+        } else {
+            tracing::error!(pid = self.pid.as_raw_nonzero(), "a killed VMM does not end");
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn listen(path: &Path) -> Result<UnixListener, VmmError> {
+    UnixListener::bind(path).map_err(|source| VmmError::file("listen on", path, source))
+}
+
+fn listen_seqpacket(path: &Path) -> Result<OwnedFd, VmmError> {
+    let open = || -> rustix::io::Result<OwnedFd> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::net::listen(&socket, 1)?;
+        Ok(socket)
+    };
+    open().map_err(|errno| VmmError::file("listen on", path, errno.into()))
+}
+
+fn tail(path: &Path, bytes: u64) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = fs::metadata(path)?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
+    let mut end = Vec::new();
+    file.take(bytes).read_to_end(&mut end)?;
+    Ok(String::from_utf8_lossy(&end).into_owned())
+}

@@ -1,0 +1,57 @@
+//! Which QEMU is there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Accelerator, VmmError};
+
+/// The distribution's program for `accelerator`: with KVM the build that holds nothing but the
+/// microvm machine (2.9 MiB of private memory), otherwise the full one, which alone emulates.
+#[must_use]
+pub fn default_program(accelerator: Accelerator) -> PathBuf {
+    let full = PathBuf::from("qemu-system-x86_64");
+    if accelerator == Accelerator::Tcg {
+        return full;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|directory| directory.join("qemu-system-x86_64-microvm"))
+        .find(|program| program.exists())
+        .unwrap_or(full)
+}
+
+/// The version that `program` states, such as `7.2.22`. Device state is bound to it.
+///
+/// # Errors
+/// When the program cannot be run or does not look like QEMU.
+pub fn version(program: &Path) -> Result<String, VmmError> {
+    let name = program.display().to_string();
+    let output = Command::new(program)
+        .arg("--version")
+        .output()
+        .map_err(|source| VmmError::Spawn { program: name.clone(), source })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    parse(&text).ok_or_else(|| VmmError::Spawn {
+        program: name,
+        source: std::io::Error::other("it does not say that it is QEMU"),
+    })
+}
+
+fn parse(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("QEMU emulator version ")?;
+    let version = rest.split([' ', '\n', '(']).next()?;
+    version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read_from_both_distributions_and_nothing_else() {
+        let debian12 = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18+b3)\nCopyright";
+        assert_eq!(parse(debian12).as_deref(), Some("7.2.22"));
+        assert_eq!(parse("QEMU emulator version 10.0.2\n").as_deref(), Some("10.0.2"));
+        assert_eq!(parse("bash 5.2"), None);
+    }
+}

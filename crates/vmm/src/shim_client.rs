@@ -1,0 +1,135 @@
+//! The daemon's end of the shim's socket.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use forkd_sys::shim_wire::{self, Mapping, Operation};
+use forkd_sys::uffd::Userfaultfd;
+use forkd_types::PageRun;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+
+use crate::{GuestRam, VmmError};
+
+/// The shim does little; an answer that takes this long will not come.
+const REPLY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Pages of guest RAM that come from a file; the file is laid out like guest RAM.
+#[derive(Debug, Clone, Copy)]
+pub struct MappedRun<'a> {
+    /// The layer's file.
+    pub file: BorrowedFd<'a>,
+    /// Which pages: of guest RAM and, at the same offset, of the file.
+    pub run: PageRun,
+}
+
+/// A connection to the shim of one VMM.
+#[derive(Debug)]
+pub struct ShimClient {
+    connection: OwnedFd,
+}
+
+impl ShimClient {
+    /// Connects to the socket at `path`, which was listening before the VMM started.
+    pub(crate) fn connect(path: &Path) -> Result<Self, VmmError> {
+        let failed =
+            |errno: rustix::io::Errno| VmmError::Shim { what: "be reached", source: errno.into() };
+        let connection = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(failed)?;
+        let receive = sockopt::Timeout::Recv;
+        sockopt::set_socket_timeout(&connection, receive, Some(REPLY_DEADLINE)).map_err(failed)?;
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        rustix::net::connect(&connection, &address).map_err(failed)?;
+        Ok(Self { connection })
+    }
+
+    /// Creates a userfaultfd over the VMM's address space.
+    ///
+    /// # Errors
+    /// When the kernel does not permit it, or lacks the features that a live branch needs.
+    pub fn userfaultfd(&mut self) -> Result<Userfaultfd, VmmError> {
+        let what = "create a userfaultfd";
+        let reply = self.request(what, Operation::Userfaultfd, &[], None)?;
+        let missing = || VmmError::Shim { what, source: io::ErrorKind::InvalidData.into() };
+        Ok(Userfaultfd::handshake(reply.ok_or_else(missing)?)?)
+    }
+
+    /// Maps `runs` copy-on-write over guest RAM. The guest must not run.
+    ///
+    /// # Errors
+    /// When a mapping fails; guest RAM is then undefined and the VM must not be started.
+    pub fn map(&mut self, ram: GuestRam, runs: &[MappedRun<'_>]) -> Result<(), VmmError> {
+        let mut rest = runs;
+        while let Some(first) = rest.first() {
+            let file = std::os::fd::AsRawFd::as_raw_fd(&first.file);
+            let same = |run: &&MappedRun<'_>| std::os::fd::AsRawFd::as_raw_fd(&run.file) == file;
+            let count =
+                rest.iter().take(shim_wire::MAPPINGS_PER_REQUEST_MAX).take_while(same).count();
+            let (now, later) = rest.split_at(count);
+            let mappings: Vec<_> = now
+                .iter()
+                .map(|mapped| Mapping {
+                    address: ram.address + mapped.run.start.byte_offset(),
+                    length: mapped.run.bytes().get(),
+                    file_offset: mapped.run.start.byte_offset(),
+                })
+                .collect();
+            self.request("map a layer", Operation::Map, &mappings, Some(first.file))?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        what: &'static str,
+        operation: Operation,
+        mappings: &[Mapping],
+        attached: Option<BorrowedFd<'_>>,
+    ) -> Result<Option<OwnedFd>, VmmError> {
+        self.exchange(&shim_wire::encode_request(operation, mappings), attached)
+            .map_err(|source| VmmError::Shim { what, source })
+    }
+
+    fn exchange(
+        &mut self,
+        packet: &[u8],
+        attached: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Option<OwnedFd>> {
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = attached.map(|fd| [fd]);
+        if let Some(fds) = &fds {
+            ancillary.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let socket = self.connection.as_fd();
+        rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut ancillary, SendFlags::NOSIGNAL)?;
+
+        let mut reply = [0u8; shim_wire::REPLY_BYTES];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut buffers = [IoSliceMut::new(&mut reply)];
+        let received =
+            rustix::net::recvmsg(socket, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        if received.bytes != shim_wire::REPLY_BYTES {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let created = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        match i32::from_ne_bytes(reply) {
+            0 => Ok(created),
+            number => Err(io::Error::from_raw_os_error(number)),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What a VM is made of. Plain data: nothing here is live, so the same specification starts the
+//! template, and with other resources its children.
+
+use std::path::PathBuf;
+
+use forkd_types::ByteCount;
+use serde::{Deserialize, Serialize};
+
+/// What executes guest instructions. Device state is bound to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Accelerator {
+    /// The host's virtualisation hardware.
+    Kvm,
+    /// Emulation: works everywhere, slower.
+    Tcg,
+}
+
+impl Accelerator {
+    /// Its name on the command line, in manifests and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
+
+impl std::fmt::Display for Accelerator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Programs and libraries that starting a VM needs.
+#[derive(Debug, Clone)]
+pub struct VmmTools {
+    /// QEMU for the accelerator in use.
+    pub program: PathBuf,
+    /// The preload library.
+    pub shim: PathBuf,
+}
+
+/// What the firmware hands control to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootSource {
+    /// The kernel image.
+    pub kernel: PathBuf,
+    /// The initial RAM file system with the guest agent.
+    pub initramfs: PathBuf,
+    /// The kernel's command line.
+    pub command_line: String,
+}
+
+/// Where guest RAM lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RamBacking {
+    /// In this file, shared: when the VM is gone the file holds its RAM.
+    File(PathBuf),
+    /// Private to the VMM. The file is a placeholder under whose name the range is found; layers
+    /// are mapped over it before the guest runs.
+    Layers {
+        /// A path for the placeholder; the file is empty and stays so.
+        placeholder: PathBuf,
+    },
+}
+
+impl RamBacking {
+    /// The path under which the VMM maps guest RAM at start.
+    #[must_use]
+    pub fn path(&self) -> &PathBuf {
+        match self {
+            Self::File(path) | Self::Layers { placeholder: path } => path,
+        }
+    }
+}
+
+/// One qcow2 file of a disk, with the node name that the VMM knows it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskOverlay {
+    /// The file.
+    pub path: PathBuf,
+    /// Unique among the VM's block nodes.
+    pub node: String,
+}
+
+/// The root disk: a read-only base image and qcow2 overlays, of which the last takes the writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// The raw base image.
+    pub base: PathBuf,
+    /// From the base upwards; never empty in a VM that runs.
+    pub overlays: Vec<DiskOverlay>,
+}
+
+impl Disk {
+    /// A disk with overlays named in order.
+    #[must_use]
+    pub fn new(base: PathBuf, overlays: impl IntoIterator<Item = PathBuf>) -> Self {
+        let named = |(i, path)| DiskOverlay { path, node: format!("overlay{i}") };
+        Self { base, overlays: overlays.into_iter().enumerate().map(named).collect() }
+    }
+
+    /// The overlay that takes the guest's writes.
+    #[must_use]
+    pub fn top(&self) -> Option<&DiskOverlay> {
+        self.overlays.last()
+    }
+}
+
+/// How the VM comes to life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Power on and boot.
+    Boot,
+    /// Wait for device state; see [`crate::Vm::load`].
+    Load,
+}
+
+/// A VM to be started.
+#[derive(Debug, Clone)]
+pub struct VmSpec {
+    /// What executes the guest.
+    pub accelerator: Accelerator,
+    /// Size of guest RAM.
+    pub memory: ByteCount,
+    /// Number of virtual CPUs.
+    pub vcpus: u32,
+    /// Kernel and initramfs. Also needed to load device state: the machine is laid out from them.
+    pub boot: BootSource,
+    /// Where RAM lives.
+    pub ram: RamBacking,
+    /// The root disk, if the image has one.
+    pub disk: Option<Disk>,
+    /// A directory of the VM's own, for sockets and logs. Its path must be short: socket paths are
+    /// limited to 107 bytes.
+    pub directory: PathBuf,
+    /// Boot or load.
+    pub start: Start,
+}
+
+impl VmSpec {
+    /// The Unix socket of the guest agent's port.
+    #[must_use]
+    pub fn agent_socket(&self) -> PathBuf {
+        self.directory.join("agent.sock")
+    }
+
+    /// What the guest wrote to its serial console.
+    #[must_use]
+    pub fn console_log(&self) -> PathBuf {
+        self.directory.join("console.log")
+    }
+
+    /// What the VMM wrote to its standard output and error.
+    #[must_use]
+    pub fn vmm_log(&self) -> PathBuf {
+        self.directory.join("vmm.log")
+    }
+}
