@@ -1,0 +1,58 @@
+//! One bit for each page of guest RAM: 32 KiB for 1 GiB.
+
+use forkd_types::{PageCount, PageIndex, PageRun};
+
+/// A set of pages.
+#[derive(Debug, Clone)]
+pub(crate) struct PageBitmap {
+    words: Vec<u64>,
+}
+
+impl PageBitmap {
+    pub(crate) fn new(pages: PageCount) -> Self {
+        Self { words: vec![0; pages.as_usize().div_ceil(64)] }
+    }
+
+    pub(crate) fn insert(&mut self, page: PageIndex) {
+        let at = page.as_usize();
+        self.words[at / 64] |= 1 << (at % 64);
+    }
+
+    pub(crate) fn contains(&self, page: PageIndex) -> bool {
+        let at = page.as_usize();
+        self.words.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    /// The set as maximal runs, ascending.
+    pub(crate) fn runs(&self) -> Vec<PageRun> {
+        let mut runs: Vec<PageRun> = Vec::new();
+        for (number, word) in self.words.iter().enumerate() {
+            let mut left = *word;
+            while left != 0 {
+                let page = number as u64 * 64 + u64::from(left.trailing_zeros());
+                left &= left - 1;
+                match runs.last_mut() {
+                    Some(last) if last.end().get() == page => last.count += PageCount::new(1),
+                    _ => runs.push(PageRun::new(page, 1)),
+                }
+            }
+        }
+        runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_maximal_across_word_borders() {
+        let mut set = PageBitmap::new(PageCount::new(200));
+        for page in [0, 1, 62, 63, 64, 65, 199] {
+            set.insert(PageIndex::new(page));
+        }
+        let want = [PageRun::new(0, 2), PageRun::new(62, 4), PageRun::new(199, 1)];
+        assert_eq!(set.runs(), want);
+        assert!(set.contains(PageIndex::new(64)) && !set.contains(PageIndex::new(66)));
+    }
+}

@@ -1,0 +1,143 @@
+//! What has been captured, and what it cost.
+
+use std::io;
+use std::time::Duration;
+
+use forkd_types::{PAGE_BYTES, PageCount, PageIndex, PageRun};
+
+use crate::PageSink;
+use crate::bitmap::PageBitmap;
+
+/// Which pages a capture found, by what they hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CapturedPages {
+    /// Pages that reached the sink, as ascending runs.
+    pub stored: Vec<PageRun>,
+    /// Pages of zeros, which did not.
+    pub zero: Vec<PageRun>,
+}
+
+/// Figures of one capture.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CaptureStats {
+    /// Pages in the dirty set.
+    pub dirty: PageCount,
+    /// Pages that reached the sink.
+    pub stored: PageCount,
+    /// Time to find the dirty set, in the pause window.
+    pub scan: Duration,
+    /// Time to protect it, in the pause window.
+    pub protect: Duration,
+    /// Write faults served.
+    pub faults: u64,
+    /// Median time from reading a fault to its release.
+    pub fault_service_median: Option<Duration>,
+    /// The longest such time.
+    pub fault_service_max: Option<Duration>,
+}
+
+/// Keeps account of captured pages, and hands them to the sink without those of zeros.
+pub(crate) struct Ledger {
+    captured: PageBitmap,
+    stored: PageBitmap,
+    zero: PageBitmap,
+    stored_count: u64,
+    sink: Box<dyn PageSink>,
+}
+
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == PAGE_BYTES);
+
+impl Ledger {
+    pub(crate) fn new(pages: PageCount, sink: Box<dyn PageSink>) -> Self {
+        Self {
+            captured: PageBitmap::new(pages),
+            stored: PageBitmap::new(pages),
+            zero: PageBitmap::new(pages),
+            stored_count: 0,
+            sink,
+        }
+    }
+
+    pub(crate) fn has(&self, page: PageIndex) -> bool {
+        self.captured.contains(page)
+    }
+
+    /// Takes the content of consecutive pages, none of which has been taken before.
+    pub(crate) fn take(&mut self, start: PageIndex, data: &[u8]) -> io::Result<()> {
+        let mut pending: Option<usize> = None;
+        for (number, page) in data.chunks_exact(PAGE).enumerate() {
+            let index = PageIndex::new(start.get() + number as u64);
+            debug_assert!(!self.captured.contains(index), "a page is captured once");
+            self.captured.insert(index);
+            if is_zero(page) {
+                self.zero.insert(index);
+                if let Some(first) = pending.take() {
+                    self.write(start, data, first, number)?;
+                }
+            } else {
+                self.stored.insert(index);
+                pending.get_or_insert(number);
+            }
+        }
+        match pending {
+            Some(first) => self.write(start, data, first, data.len() / PAGE),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the pages `[first, end)` of `data`, which begins at page `start`.
+    fn write(&mut self, start: PageIndex, data: &[u8], first: usize, end: usize) -> io::Result<()> {
+        self.stored_count += (end - first) as u64;
+        let at = PageIndex::new(start.get() + first as u64);
+        self.sink.write(at, &data[first * PAGE..end * PAGE])
+    }
+
+    pub(crate) fn stored_count(&self) -> PageCount {
+        PageCount::new(self.stored_count)
+    }
+
+    pub(crate) fn into_pages(self) -> CapturedPages {
+        CapturedPages { stored: self.stored.runs(), zero: self.zero.runs() }
+    }
+}
+
+/// Whether a page holds only zeros. Most pages that are not all zero show it in the first words.
+fn is_zero(page: &[u8]) -> bool {
+    let (head, words, tail) = (&page[..64], page[64..].chunks_exact(64), &[0u8; 64]);
+    head == tail && words.into_iter().all(|chunk| chunk == tail)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    type Writes = Arc<Mutex<Vec<(u64, usize)>>>;
+    struct Recorder(Writes);
+
+    impl PageSink for Recorder {
+        fn write(&mut self, start: PageIndex, data: &[u8]) -> io::Result<()> {
+            self.0.lock().unwrap().push((start.get(), data.len() / PAGE));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn zero_pages_are_kept_from_the_sink_and_listed() {
+        let writes = Writes::default();
+        let mut ledger = Ledger::new(PageCount::new(64), Box::new(Recorder(writes.clone())));
+        let mut data = vec![0u8; 6 * PAGE];
+        for page in [0, 1, 4] {
+            data[page * PAGE + 4095] = 1;
+        }
+        ledger.take(PageIndex::new(10), &data).unwrap();
+        assert_eq!(*writes.lock().unwrap(), [(10, 2), (14, 1)]);
+        assert!(ledger.has(PageIndex::new(12)) && !ledger.has(PageIndex::new(16)));
+        assert_eq!(ledger.stored_count(), PageCount::new(3));
+        let pages = ledger.into_pages();
+        assert_eq!(pages.stored, [PageRun::new(10, 2), PageRun::new(14, 1)]);
+        assert_eq!(pages.zero, [PageRun::new(12, 2), PageRun::new(15, 1)]);
+    }
+}
