@@ -1,0 +1,157 @@
+//! From a chain of layers to what a child maps.
+
+use forkd_types::PageRun;
+
+use crate::{LayerIndex, LayerKind, StoreError};
+
+/// Pages of guest RAM and the layer of the chain that has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResolvedRun {
+    /// Which pages.
+    pub run: PageRun,
+    /// Position of the layer in the chain, from the base.
+    pub layer: usize,
+}
+
+/// Resolves a chain, base first: ascending runs that cover all of guest RAM, each page from the
+/// topmost layer that has it.
+///
+/// # Errors
+/// [`StoreError::LayerDamaged`] when the lowest layer is not a base, another one is, or sizes differ.
+pub fn resolve(chain: &[&LayerIndex]) -> Result<Vec<ResolvedRun>, StoreError> {
+    let mut resolved: Vec<ResolvedRun> = Vec::new();
+    for (layer, index) in chain.iter().enumerate() {
+        let damaged =
+            |how: &str| Err(StoreError::LayerDamaged { id: index.id.clone(), how: how.to_owned() });
+        if index.memory != chain[0].memory {
+            return damaged("it belongs to a guest of another memory size");
+        }
+        match (layer, index.kind) {
+            (0, LayerKind::Base) => {
+                let pages = index.memory.get() / forkd_types::PAGE_BYTES;
+                resolved.push(ResolvedRun { run: PageRun::new(0, pages), layer });
+            }
+            (0, LayerKind::Delta) => return damaged("it is at the bottom of a chain, but no base"),
+            (_, LayerKind::Base) => return damaged("it is a base in the middle of a chain"),
+            (_, LayerKind::Delta) => resolved = overlay(&resolved, &runs_of(index), layer),
+        }
+    }
+    Ok(resolved)
+}
+
+/// All runs of a delta, ascending. A run of zeros is a hole of its file and mapped like the others.
+fn runs_of(index: &LayerIndex) -> Vec<PageRun> {
+    let mut runs: Vec<PageRun> = index.stored.iter().chain(&index.zero).copied().collect();
+    runs.sort_unstable_by_key(|run| run.start);
+    runs
+}
+
+/// `below` with the pages of `above` replaced. Both ascending; `below` has no gaps.
+fn overlay(below: &[ResolvedRun], above: &[PageRun], layer: usize) -> Vec<ResolvedRun> {
+    let mut result = Vec::with_capacity(below.len() + 2 * above.len());
+    let mut uppers = above.iter().peekable();
+    for lower in below {
+        let (mut at, end) = (lower.run.start.get(), lower.run.end().get());
+        while at < end {
+            let next = uppers.peek().map(|upper| (upper.start.get(), upper.end().get()));
+            match next {
+                Some((start, stop)) if start <= at => {
+                    let stop_here = stop.min(end);
+                    push(&mut result, at, stop_here, layer);
+                    at = stop_here;
+                    if stop_here == stop {
+                        uppers.next();
+                    }
+                }
+                Some((start, _)) if start < end => {
+                    push(&mut result, at, start, lower.layer);
+                    at = start;
+                }
+                _ => {
+                    push(&mut result, at, end, lower.layer);
+                    at = end;
+                }
+            }
+        }
+    }
+    result
+}
+
+fn push(result: &mut Vec<ResolvedRun>, start: u64, end: u64, layer: usize) {
+    match result.last_mut() {
+        Some(last) if last.layer == layer && last.run.end().get() == start => {
+            last.run = PageRun::new(last.run.start.get(), end - last.run.start.get());
+        }
+        _ => result.push(ResolvedRun { run: PageRun::new(start, end - start), layer }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forkd_types::{ByteCount, LayerId};
+
+    use super::*;
+
+    fn layer(kind: LayerKind, stored: &[(u64, u64)], zero: &[(u64, u64)]) -> LayerIndex {
+        let runs = |list: &[(u64, u64)]| list.iter().map(|(s, c)| PageRun::new(*s, *c)).collect();
+        LayerIndex {
+            id: LayerId::random(),
+            kind,
+            memory: ByteCount::from_mib(1),
+            stored: runs(stored),
+            zero: runs(zero),
+            pages_crc32: None,
+        }
+    }
+
+    #[test]
+    fn each_page_comes_from_the_topmost_layer_that_has_it() {
+        // Against the obvious model: one owner a page, painted over layer by layer.
+        let mut random = 12345u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for _ in 0..200 {
+            let mut chain = vec![layer(LayerKind::Base, &[], &[])];
+            let mut owner = [0usize; 256];
+            for depth in 1..=next(5) {
+                let (mut stored, mut zero, mut at) = (Vec::new(), Vec::new(), next(20));
+                while at < 250 {
+                    let count = 1 + next(5);
+                    if next(3) == 0 { &mut zero } else { &mut stored }.push((at, count));
+                    (at..at + count).for_each(|page| {
+                        owner[usize::try_from(page).unwrap()] = usize::try_from(depth).unwrap();
+                    });
+                    at += count + next(30);
+                }
+                chain.push(layer(LayerKind::Delta, &stored, &zero));
+            }
+            let chain: Vec<&LayerIndex> = chain.iter().collect();
+            let resolved = resolve(&chain).unwrap();
+            let mut page = 0;
+            for (number, part) in resolved.iter().enumerate() {
+                assert_eq!(part.run.start.get(), page, "no gap, no overlap");
+                for _ in 0..part.run.count.get() {
+                    assert_eq!(part.layer, owner[usize::try_from(page).unwrap()], "page {page}");
+                    page += 1;
+                }
+                assert!(number == 0 || resolved[number - 1].layer != part.layer, "maximal");
+            }
+            assert_eq!(page, 256);
+        }
+    }
+
+    #[test]
+    fn a_chain_that_does_not_fit_together_is_refused_by_name() {
+        let delta = layer(LayerKind::Delta, &[(0, 1)], &[]);
+        let base = layer(LayerKind::Base, &[], &[]);
+        let other = LayerIndex { memory: ByteCount::from_mib(2), ..delta.clone() };
+        for (chain, culprit) in
+            [(vec![&delta], &delta), (vec![&base, &base], &base), (vec![&base, &other], &other)]
+        {
+            let error = resolve(&chain).unwrap_err();
+            assert!(error.to_string().contains(culprit.id.as_str()), "{error}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Where everything lies. The only place that makes paths of ids.
+//!
+//! ```text
+//! <hot>/layers/<layer>            pages, sparse: offset = position in guest RAM
+//! <hot>/layers/<layer>.index      which pages
+//! <hot>/layers/<layer>.device     device state of the snapshot whose top layer this is
+//! <hot>/vms/<sandbox>/            placeholder of guest RAM, device state being written
+//! <state>/registry.sqlite
+//! <state>/layers/                 durable copies, same names
+//! <state>/overlays/<layer>.qcow2  disk overlays; frozen ones belong to snapshots
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use forkd_types::{LayerId, SandboxId};
+
+use crate::StoreError;
+
+/// The directories of one store.
+#[derive(Debug, Clone)]
+pub struct StoreFiles {
+    state: PathBuf,
+    hot: PathBuf,
+}
+
+impl StoreFiles {
+    /// Uses, and creates where needed, the given directories. Only their owner may enter them: they
+    /// hold the memory of guests.
+    ///
+    /// # Errors
+    /// When a directory cannot be created.
+    pub fn open(state: &Path, hot: &Path) -> Result<Self, StoreError> {
+        let files = Self { state: state.to_owned(), hot: hot.to_owned() };
+        for directory in [
+            files.state.clone(),
+            files.hot.clone(),
+            files.hot.join("layers"),
+            files.hot.join("vms"),
+            files.state.join("layers"),
+            files.state.join("overlays"),
+        ] {
+            use std::os::unix::fs::DirBuilderExt;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&directory)
+                .map_err(|source| StoreError::file("create directory", &directory, source))?;
+        }
+        Ok(files)
+    }
+
+    /// The directory of durable files.
+    #[must_use]
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// The directory of hot files.
+    #[must_use]
+    pub fn hot(&self) -> &Path {
+        &self.hot
+    }
+
+    /// The registry.
+    #[must_use]
+    pub fn registry(&self) -> PathBuf {
+        self.state.join("registry.sqlite")
+    }
+
+    /// Pages of a layer, hot.
+    #[must_use]
+    pub fn hot_pages(&self, id: &LayerId) -> PathBuf {
+        self.hot.join("layers").join(id.as_str())
+    }
+
+    /// Index of a layer, hot.
+    #[must_use]
+    pub fn hot_index(&self, id: &LayerId) -> PathBuf {
+        self.hot.join("layers").join(format!("{id}.index"))
+    }
+
+    /// Device state that belongs to a layer, hot.
+    #[must_use]
+    pub fn hot_device_state(&self, id: &LayerId) -> PathBuf {
+        self.hot.join("layers").join(format!("{id}.device"))
+    }
+
+    pub(crate) fn durable_directory(&self) -> PathBuf {
+        self.state.join("layers")
+    }
+
+    /// Pages of a layer, durable.
+    #[must_use]
+    pub fn durable_pages(&self, id: &LayerId) -> PathBuf {
+        self.durable_directory().join(id.as_str())
+    }
+
+    /// Index of a layer, durable.
+    #[must_use]
+    pub fn durable_index(&self, id: &LayerId) -> PathBuf {
+        self.durable_directory().join(format!("{id}.index"))
+    }
+
+    /// Device state that belongs to a layer, durable.
+    #[must_use]
+    pub fn durable_device_state(&self, id: &LayerId) -> PathBuf {
+        self.durable_directory().join(format!("{id}.device"))
+    }
+
+    /// A disk overlay.
+    #[must_use]
+    pub fn overlay(&self, id: &LayerId) -> PathBuf {
+        self.state.join("overlays").join(format!("{id}.qcow2"))
+    }
+
+    /// Hot files of one VM.
+    #[must_use]
+    pub fn vm_directory(&self, id: &SandboxId) -> PathBuf {
+        self.hot.join("vms").join(id.as_str())
+    }
+
+    /// Removes all copies of a layer and the device state that belongs to it. Children that have it
+    /// mapped keep it until they end.
+    pub fn remove_layer(&self, id: &LayerId) {
+        for path in [
+            self.hot_pages(id),
+            self.hot_index(id),
+            self.hot_device_state(id),
+            self.durable_pages(id),
+            self.durable_index(id),
+            self.durable_device_state(id),
+        ] {
+            remove_if_there(&path);
+        }
+    }
+
+    /// Removes a disk overlay.
+    pub fn remove_overlay(&self, id: &LayerId) {
+        remove_if_there(&self.overlay(id));
+    }
+
+    /// Removes the hot files of one VM.
+    pub fn remove_vm_directory(&self, id: &SandboxId) {
+        let path = self.vm_directory(id);
+        if let Err(error) = fs::remove_dir_all(&path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "cannot remove a VM's hot files");
+        }
+    }
+}
+
+fn remove_if_there(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "cannot remove a file of the store");
+    }
+}

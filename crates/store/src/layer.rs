@@ -1,0 +1,242 @@
+//! Layers in the hot directory: written once, then immutable.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+use forkd_types::{ByteCount, LayerId, PAGE_BYTES, PageIndex, PageRun};
+use rustix::fs::SeekFrom;
+
+use crate::{LayerIndex, LayerKind, StoreError, StoreFiles, space};
+
+/// A layer being written. Dropped before it is sealed, it leaves nothing.
+#[derive(Debug)]
+pub struct LayerWriter {
+    id: LayerId,
+    files: StoreFiles,
+    file: File,
+    memory: ByteCount,
+    sealed: bool,
+}
+
+/// A sealed layer, open for mapping.
+#[derive(Debug)]
+pub struct Layer {
+    /// Which pages it has.
+    pub index: LayerIndex,
+    /// Its pages, read-only; offset = position in guest RAM.
+    pub pages: File,
+}
+
+impl LayerWriter {
+    /// Begins a layer of a guest with `memory` bytes of RAM, of which it will hold about `expected`.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] when that does not fit into the hot directory.
+    pub fn create(
+        files: &StoreFiles,
+        memory: ByteCount,
+        expected: ByteCount,
+    ) -> Result<Self, StoreError> {
+        space::require(files.hot(), expected)?;
+        let id = LayerId::random();
+        let path = files.hot_pages(&id);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .and_then(|file| file.set_len(memory.get()).map(|()| file))
+            .map_err(|source| StoreError::file("create layer", &path, source))?;
+        Ok(Self { id, files: files.clone(), file, memory, sealed: false })
+    }
+
+    /// The layer's id.
+    #[must_use]
+    pub fn id(&self) -> &LayerId {
+        &self.id
+    }
+
+    /// The file that a template's VM uses as its RAM.
+    #[must_use]
+    pub fn path(&self) -> std::path::PathBuf {
+        self.files.hot_pages(&self.id)
+    }
+
+    /// A handle for writing pages from another thread.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Stores consecutive pages in `file`, a handle from [`Self::file`].
+    ///
+    /// # Errors
+    /// When the hot directory is full.
+    pub fn write_pages(file: &File, start: PageIndex, data: &[u8]) -> io::Result<()> {
+        file.write_all_at(data, start.byte_offset())
+    }
+
+    /// Makes the layer immutable, with the pages that were written.
+    ///
+    /// # Errors
+    /// When the index cannot be written.
+    pub fn seal_delta(self, stored: Vec<PageRun>, zero: Vec<PageRun>) -> Result<Layer, StoreError> {
+        self.seal(LayerKind::Delta, stored, zero)
+    }
+
+    /// Makes the layer immutable as a base: what was not written is zero.
+    ///
+    /// # Errors
+    /// When the index cannot be written.
+    pub fn seal_base(self) -> Result<Layer, StoreError> {
+        let stored = data_runs(&self.file)
+            .map_err(|source| StoreError::file("find the pages of", self.path(), source))?;
+        self.seal(LayerKind::Base, stored, Vec::new())
+    }
+
+    fn seal(
+        mut self,
+        kind: LayerKind,
+        stored: Vec<PageRun>,
+        zero: Vec<PageRun>,
+    ) -> Result<Layer, StoreError> {
+        let id = self.id.clone();
+        let index = LayerIndex { id, kind, memory: self.memory, stored, zero, pages_crc32: None };
+        let index_path = self.files.hot_index(&self.id);
+        fs::write(&index_path, index.encode())
+            .map_err(|source| StoreError::file("write", &index_path, source))?;
+        let path = self.path();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400))
+            .map_err(|source| StoreError::file("seal", &path, source))?;
+        self.sealed = true;
+        Ok(Layer { index, pages: open_pages(&path)? })
+    }
+}
+
+impl Drop for LayerWriter {
+    fn drop(&mut self) {
+        if !self.sealed {
+            self.files.remove_layer(&self.id);
+        }
+    }
+}
+
+impl Layer {
+    /// Opens the hot copy of a layer.
+    ///
+    /// # Errors
+    /// [`StoreError::LayerMissing`] when there is none, [`StoreError::LayerDamaged`] when it is not
+    /// what its index says.
+    pub fn open_hot(files: &StoreFiles, id: &LayerId) -> Result<Self, StoreError> {
+        let index_path = files.hot_index(id);
+        let bytes = match fs::read(&index_path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::LayerMissing(id.clone()));
+            }
+            Err(source) => return Err(StoreError::file("read", &index_path, source)),
+        };
+        let index = LayerIndex::decode(id, &bytes)?;
+        let path = files.hot_pages(id);
+        let pages = match open_pages(&path) {
+            Err(StoreError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::LayerMissing(id.clone()));
+            }
+            other => other?,
+        };
+        let length = pages
+            .metadata()
+            .map_err(|source| StoreError::file("ask for the size of", &path, source))?
+            .len();
+        if length != index.memory.get() {
+            let how = format!("it has {length} bytes instead of {}", index.memory.get());
+            return Err(StoreError::LayerDamaged { id: id.clone(), how });
+        }
+        Ok(Self { index, pages })
+    }
+}
+
+fn open_pages(path: &Path) -> Result<File, StoreError> {
+    File::open(path).map_err(|source| StoreError::file("open layer", path, source))
+}
+
+/// The ranges of a sparse file that hold data, in pages.
+pub(crate) fn data_runs(file: &File) -> io::Result<Vec<PageRun>> {
+    let length = file.metadata()?.len();
+    let mut runs = Vec::new();
+    let mut at = 0;
+    while at < length {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // No data behind `at`.
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(errno) => return Err(errno.into()),
+        };
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+        let (first, last) = (start / PAGE_BYTES, end.div_ceil(PAGE_BYTES));
+        runs.push(PageRun::new(first, last - first));
+        at = end;
+    }
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> (tempfile::TempDir, tempfile::TempDir, StoreFiles) {
+        let state = tempfile::tempdir().unwrap();
+        let hot = tempfile::tempdir_in("/dev/shm").unwrap();
+        let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+        (state, hot, files)
+    }
+
+    #[test]
+    fn a_dropped_writer_leaves_nothing() {
+        let (_state, hot, files) = files();
+        let size = ByteCount::from_mib(1);
+        drop(LayerWriter::create(&files, size, ByteCount::ZERO).unwrap());
+        assert_eq!(fs::read_dir(hot.path().join("layers")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_base_lists_the_pages_that_were_written_and_opens_again() {
+        let (_state, _hot, files) = files();
+        let size = ByteCount::from_mib(1);
+        let writer = LayerWriter::create(&files, size, ByteCount::ZERO).unwrap();
+        let file = writer.file().unwrap();
+        LayerWriter::write_pages(&file, PageIndex::new(7), &[1; 8192]).unwrap();
+        let sealed = writer.seal_base().unwrap();
+        assert_eq!(sealed.index.stored, [PageRun::new(7, 2)]);
+        let opened = Layer::open_hot(&files, &sealed.index.id).unwrap();
+        assert_eq!(opened.index, sealed.index);
+    }
+
+    #[test]
+    fn a_layer_without_its_pages_is_missing_and_a_short_one_damaged() {
+        let (_state, _hot, files) = files();
+        let size = ByteCount::from_mib(1);
+        let layer =
+            LayerWriter::create(&files, size, ByteCount::ZERO).unwrap().seal_base().unwrap();
+        let (id, path) = (layer.index.id.clone(), files.hot_pages(&layer.index.id));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let error = Layer::open_hot(&files, &id).unwrap_err();
+        assert!(matches!(error, StoreError::LayerDamaged { .. }), "{error}");
+        fs::remove_file(&path).unwrap();
+        let error = Layer::open_hot(&files, &id).unwrap_err();
+        assert!(matches!(error, StoreError::LayerMissing(missing) if missing == id));
+    }
+
+    #[test]
+    fn more_than_the_hot_directory_holds_is_refused_with_both_figures() {
+        let (_state, _hot, files) = files();
+        let huge = ByteCount::new(1 << 60);
+        let error = LayerWriter::create(&files, ByteCount::from_mib(1), huge).unwrap_err();
+        assert!(matches!(error, StoreError::NoSpace { .. }), "{error}");
+    }
+}

@@ -1,0 +1,409 @@
+//! The registry: what exists. SQLite, one writer (the daemon holds a lock), rows written last.
+//!
+//! Commits are not flushed one by one: a snapshot that is lost with the host was not durable anyway.
+//! The row that says `durable` is flushed.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forkd_types::{ByteCount, LayerId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
+use rusqlite::{Connection, Row, params};
+use serde::{Deserialize, Serialize};
+
+use crate::StoreError;
+
+/// Raised when a table changes.
+const SCHEMA_VERSION: i64 = 1;
+
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS snapshots (
+    tag TEXT PRIMARY KEY,
+    status TEXT NOT NULL,
+    durable INTEGER NOT NULL,
+    created_unix_ms INTEGER NOT NULL,
+    manifest TEXT NOT NULL,
+    figures TEXT,
+    error TEXT
+) STRICT;
+CREATE TABLE IF NOT EXISTS sandboxes (
+    id TEXT PRIMARY KEY,
+    snapshot_tag TEXT NOT NULL,
+    pid INTEGER,
+    pid_started INTEGER,
+    state TEXT NOT NULL,
+    created_unix_ms INTEGER NOT NULL,
+    overlays TEXT NOT NULL
+) STRICT;
+";
+
+/// What device state is bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineIdentity {
+    /// The VMM's version.
+    pub vmm_version: String,
+    /// `kvm` or `tcg`.
+    pub accelerator: String,
+    /// CPU model.
+    pub cpu_model: String,
+}
+
+impl std::fmt::Display for MachineIdentity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "QEMU {} ({}, {})", self.vmm_version, self.accelerator, self.cpu_model)
+    }
+}
+
+/// What a snapshot consists of. Nothing in it is live: no path, descriptor or process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotManifest {
+    /// The image at the root of the lineage.
+    pub image: String,
+    /// Content hash of that image; another image of the same name does not fit.
+    pub image_hash: String,
+    /// Guest RAM.
+    pub memory: ByteCount,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Memory layers, base first. The device state goes by the last one's name.
+    pub layers: Vec<LayerId>,
+    /// Frozen disk overlays, lowest first; empty for an image without disk.
+    pub overlays: Vec<LayerId>,
+    /// What the device state needs.
+    pub machine: MachineIdentity,
+    /// The snapshot below.
+    pub parent_tag: Option<SnapshotTag>,
+    /// The sandbox that it was branched from.
+    pub branched_from: Option<SandboxId>,
+}
+
+/// Figures of the branch that made a snapshot, microseconds by phase name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotFigures {
+    /// `live`, `diff` or `full`.
+    pub mode: String,
+    /// Microseconds by phase.
+    pub phases_us: std::collections::BTreeMap<String, u64>,
+    /// Pause window.
+    pub pause_us: u64,
+    /// The same as told by the VMM.
+    pub held_by_vmm_us: Option<u64>,
+    /// From request to usable snapshot.
+    pub ready_us: u64,
+    /// Dirty set.
+    pub dirty: ByteCount,
+    /// Stored pages.
+    pub stored: ByteCount,
+    /// Write faults served.
+    pub faults: u64,
+    /// Median fault service.
+    pub fault_service_median_us: Option<u64>,
+    /// Longest fault service.
+    pub fault_service_max_us: Option<u64>,
+}
+
+/// A row of `snapshots`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotRow {
+    /// Its name.
+    pub tag: SnapshotTag,
+    /// Whether it can be used.
+    pub status: SnapshotStatus,
+    /// Whether it is on disk.
+    pub durable: bool,
+    /// When it was requested.
+    pub created_at: SystemTime,
+    /// What it consists of.
+    pub manifest: SnapshotManifest,
+    /// How it was made, if by a branch.
+    pub figures: Option<SnapshotFigures>,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// A row of `sandboxes`: enough to find and end its VMM after the daemon died.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxRow {
+    /// Its name.
+    pub id: SandboxId,
+    /// Where it started.
+    pub snapshot_tag: SnapshotTag,
+    /// The VMM's process, and when it started in clock ticks since boot: the number alone may by
+    /// now mean another process.
+    pub process: Option<(u32, u64)>,
+    /// Where it stood.
+    pub state: SandboxState,
+    /// When it was requested.
+    pub created_at: SystemTime,
+    /// Overlays that belong to it and to no snapshot.
+    pub overlays: Vec<LayerId>,
+}
+
+/// The registry of one store.
+#[derive(Debug)]
+pub struct Registry {
+    connection: Mutex<Connection>,
+}
+
+impl Registry {
+    /// Opens or creates the registry.
+    ///
+    /// # Errors
+    /// When the file is no registry, or one of another version.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let connection = Connection::open(path)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if found != 0 && found != SCHEMA_VERSION {
+            return Err(StoreError::RegistryVersion { found, known: SCHEMA_VERSION });
+        }
+        connection.execute_batch(SCHEMA)?;
+        connection.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+        Ok(Self { connection: Mutex::new(connection) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        // A panic between statements leaves the database consistent: SQLite sees to that.
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds or replaces a snapshot.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn put_snapshot(&self, row: &SnapshotRow) -> Result<(), StoreError> {
+        let manifest = to_json("snapshot", row.tag.as_str(), &row.manifest)?;
+        let figures = row.figures.as_ref();
+        let figures = figures.map(|f| to_json("snapshot", row.tag.as_str(), f)).transpose()?;
+        let connection = self.lock();
+        connection.execute(
+            "INSERT OR REPLACE INTO snapshots VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![
+                row.tag.as_str(),
+                row.status.name(),
+                row.durable,
+                unix_ms(row.created_at),
+                manifest,
+                figures,
+                row.error
+            ],
+        )?;
+        if row.durable {
+            connection.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// Removes a snapshot's row.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn remove_snapshot(&self, tag: &SnapshotTag) -> Result<(), StoreError> {
+        self.lock().execute("DELETE FROM snapshots WHERE tag = ?1", [tag.as_str()])?;
+        Ok(())
+    }
+
+    /// All snapshots, oldest first.
+    ///
+    /// # Errors
+    /// When the database fails or a row cannot be read.
+    pub fn snapshots(&self) -> Result<Vec<SnapshotRow>, StoreError> {
+        let connection = self.lock();
+        let mut statement =
+            connection.prepare("SELECT * FROM snapshots ORDER BY created_unix_ms, tag")?;
+        let mut rows = statement.query([])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(snapshot_row(row)?);
+        }
+        Ok(found)
+    }
+
+    /// Adds or replaces a sandbox.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn put_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
+        let overlays = to_json("sandbox", row.id.as_str(), &row.overlays)?;
+        self.lock().execute(
+            "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![
+                row.id.as_str(),
+                row.snapshot_tag.as_str(),
+                row.process.map(|(pid, _)| pid),
+                row.process.map(|(_, started)| i64::try_from(started).unwrap_or(i64::MAX)),
+                row.state.name(),
+                unix_ms(row.created_at),
+                overlays
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Removes a sandbox's row.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn remove_sandbox(&self, id: &SandboxId) -> Result<(), StoreError> {
+        self.lock().execute("DELETE FROM sandboxes WHERE id = ?1", [id.as_str()])?;
+        Ok(())
+    }
+
+    /// All sandboxes, oldest first.
+    ///
+    /// # Errors
+    /// When the database fails or a row cannot be read.
+    pub fn sandboxes(&self) -> Result<Vec<SandboxRow>, StoreError> {
+        let connection = self.lock();
+        let mut statement =
+            connection.prepare("SELECT * FROM sandboxes ORDER BY created_unix_ms, id")?;
+        let mut rows = statement.query([])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(sandbox_row(row)?);
+        }
+        Ok(found)
+    }
+}
+
+fn snapshot_row(row: &Row<'_>) -> Result<SnapshotRow, StoreError> {
+    let name: String = row.get("tag")?;
+    let damaged =
+        |how: String| StoreError::RowDamaged { what: "snapshot", name: name.clone(), how };
+    let manifest: String = row.get("manifest")?;
+    let figures: Option<String> = row.get("figures")?;
+    Ok(SnapshotRow {
+        tag: name.parse().map_err(|e: forkd_types::TagError| damaged(e.to_string()))?,
+        status: named(&SnapshotStatus::ALL, SnapshotStatus::name, &row.get::<_, String>("status")?)
+            .ok_or_else(|| damaged("its status is unknown".to_owned()))?,
+        durable: row.get("durable")?,
+        created_at: from_unix_ms(row.get("created_unix_ms")?),
+        manifest: serde_json::from_str(&manifest).map_err(|e| damaged(e.to_string()))?,
+        figures: figures
+            .map(|text| serde_json::from_str(&text))
+            .transpose()
+            .map_err(|e| damaged(e.to_string()))?,
+        error: row.get("error")?,
+    })
+}
+
+fn sandbox_row(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
+    let name: String = row.get("id")?;
+    let damaged = |how: String| StoreError::RowDamaged { what: "sandbox", name: name.clone(), how };
+    let tag: String = row.get("snapshot_tag")?;
+    let overlays: String = row.get("overlays")?;
+    let pid: Option<u32> = row.get("pid")?;
+    let started: Option<i64> = row.get("pid_started")?;
+    Ok(SandboxRow {
+        id: name.parse().map_err(|e: forkd_types::IdError| damaged(e.to_string()))?,
+        snapshot_tag: tag.parse().map_err(|e: forkd_types::TagError| damaged(e.to_string()))?,
+        process: pid.zip(started.and_then(|ticks| u64::try_from(ticks).ok())),
+        state: named(&SandboxState::ALL, SandboxState::name, &row.get::<_, String>("state")?)
+            .ok_or_else(|| damaged("its state is unknown".to_owned()))?,
+        created_at: from_unix_ms(row.get("created_unix_ms")?),
+        overlays: serde_json::from_str(&overlays).map_err(|e| damaged(e.to_string()))?,
+    })
+}
+
+fn named<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, wanted: &str) -> Option<T> {
+    all.iter().copied().find(|value| name(*value) == wanted)
+}
+
+fn to_json<T: Serialize>(what: &'static str, name: &str, value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::RowDamaged {
+        what,
+        name: name.to_owned(),
+        how: error.to_string(),
+    })
+}
+
+fn unix_ms(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn from_unix_ms(milliseconds: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(tag: &str) -> SnapshotRow {
+        SnapshotRow {
+            tag: tag.parse().unwrap(),
+            status: SnapshotStatus::Ready,
+            durable: true,
+            created_at: from_unix_ms(1_800_000_000_123),
+            manifest: SnapshotManifest {
+                image: "tiny".to_owned(),
+                image_hash: "abc".to_owned(),
+                memory: ByteCount::from_mib(128),
+                vcpus: 1,
+                layers: vec![LayerId::random()],
+                overlays: vec![],
+                machine: MachineIdentity {
+                    vmm_version: "7.2.22".to_owned(),
+                    accelerator: "tcg".to_owned(),
+                    cpu_model: "max".to_owned(),
+                },
+                parent_tag: None,
+                branched_from: Some(SandboxId::random()),
+            },
+            figures: Some(SnapshotFigures { pause_us: 900, ..SnapshotFigures::default() }),
+            error: None,
+        }
+    }
+
+    #[test]
+    fn rows_survive_closing_and_opening() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("registry.sqlite");
+        let row = snapshot("a");
+        let sandbox = SandboxRow {
+            id: SandboxId::random(),
+            snapshot_tag: row.tag.clone(),
+            process: Some((123, 456)),
+            state: SandboxState::Running,
+            created_at: row.created_at,
+            overlays: vec![LayerId::random()],
+        };
+        {
+            let registry = Registry::open(&path).unwrap();
+            registry.put_snapshot(&row).unwrap();
+            registry.put_sandbox(&sandbox).unwrap();
+        }
+        let registry = Registry::open(&path).unwrap();
+        assert_eq!(registry.snapshots().unwrap(), [row.clone()]);
+        assert_eq!(registry.sandboxes().unwrap(), [sandbox.clone()]);
+        registry.remove_snapshot(&row.tag).unwrap();
+        registry.remove_sandbox(&sandbox.id).unwrap();
+        assert!(registry.snapshots().unwrap().is_empty());
+        assert!(registry.sandboxes().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_registry_of_another_version_is_refused_by_its_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("registry.sqlite");
+        drop(Registry::open(&path).unwrap());
+        let raw = Connection::open(&path).unwrap();
+        raw.pragma_update(None, "user_version", 99).unwrap();
+        drop(raw);
+        let error = Registry::open(&path).unwrap_err();
+        assert!(matches!(error, StoreError::RegistryVersion { found: 99, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_row_is_refused_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let registry = Registry::open(&directory.path().join("registry.sqlite")).unwrap();
+        registry.put_snapshot(&snapshot("broken-one")).unwrap();
+        registry.lock().execute("UPDATE snapshots SET manifest = '{'", []).unwrap();
+        let error = registry.snapshots().unwrap_err();
+        assert!(error.to_string().contains("broken-one"), "{error}");
+    }
+}
