@@ -6,6 +6,8 @@
 //! Under it a reference copy is taken. Breaks when a page is released before it is copied, skipped,
 //! or copied twice.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

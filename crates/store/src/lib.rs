@@ -27,6 +27,7 @@
 mod chain;
 mod error;
 mod files;
+mod flatten;
 mod index;
 mod layer;
 mod overlay;
@@ -37,6 +38,7 @@ mod space;
 pub use chain::{ResolvedRun, resolve};
 pub use error::StoreError;
 pub use files::StoreFiles;
+pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
 pub use registry::{

@@ -156,7 +156,7 @@ fn reserve(file: &File, runs: &[PageRun]) {
 }
 
 /// Copies runs to the same places and returns the checksum of their pages.
-fn copy_runs(from: &File, to: &File, runs: &[PageRun]) -> io::Result<u32> {
+pub(crate) fn copy_runs(from: &File, to: &File, runs: &[PageRun]) -> io::Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; CHUNK_BYTES];
     for run in runs {

@@ -14,4 +14,5 @@ pub mod random;
 pub mod remote;
 pub mod shim_wire;
 pub mod socket;
+pub mod tsc;
 pub mod uffd;

@@ -52,7 +52,7 @@ pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners) -> Vec<OsString> {
     args.pair("-global", "migration.send-configuration=off");
     args.path("-kernel", spec.boot.kernel.as_os_str());
     args.path("-initrd", spec.boot.initramfs.as_os_str());
-    args.pair("-append", &spec.boot.command_line);
+    args.pair("-append", &command_line(spec));
     console(&mut args, spec);
     agent_port(&mut args, listeners.agent);
     if let Some(disk) = &spec.disk {
@@ -67,6 +67,19 @@ pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners) -> Vec<OsString> {
         args.pair("-incoming", "defer");
     }
     args.0
+}
+
+/// The kernel's command line. An emulated guest is told the frequency of its time stamp counter and
+/// to trust it and its timer: on a loaded host one boot in six hung while it calibrated them.
+fn command_line(spec: &VmSpec) -> String {
+    let given = &spec.boot.command_line;
+    match spec.accelerator {
+        Accelerator::Kvm => given.clone(),
+        Accelerator::Tcg => {
+            let kilohertz = forkd_sys::tsc::kilohertz();
+            format!("{given} tsc_early_khz={kilohertz} tsc=reliable no_timer_check")
+        }
+    }
 }
 
 #[derive(Default)]

@@ -1,0 +1,272 @@
+//! A request under way: what its thread and the reader thread tell each other.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forkd_protocol::{CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, Reply, code, credit_cost};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::outbox::{Outbox, Pushed, lock};
+
+/// Input that a request buffers at most, in credit.
+const INPUT_WINDOW: u64 = 256 * 1024;
+
+const SIGKILL: i32 = 9;
+
+/// How long a reply waits for room before its thread looks at signals and deadlines again.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Why a request ends without a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// One of `forkd_protocol::code`.
+    pub(crate) code: &'static str,
+    /// For people.
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub(crate) fn into_reply(self) -> Reply {
+        let mut message = self.message;
+        truncate(&mut message, 16 * 1024);
+        Reply::Error { code: self.code.to_owned(), message }
+    }
+}
+
+/// Cuts a text at a character boundary.
+pub(crate) fn truncate(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        let end = (0..=bytes_max).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push_str("...");
+    }
+}
+
+/// The next piece of a request's input.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// Bytes.
+    Data(Vec<u8>),
+    /// Nothing has come yet.
+    Nothing,
+    /// Nothing comes any more, and the host said so.
+    End,
+    /// Nothing comes any more, because the host is gone, broke the rules or ended the request.
+    Lost,
+}
+
+#[derive(Default)]
+struct State {
+    output_credit: u64,
+    input: VecDeque<Vec<u8>>,
+    input_allowed: u64,
+    input_taken: u64,
+    input_ended: bool,
+    input_lost: bool,
+    signals: Vec<i32>,
+    stale: bool,
+}
+
+/// One request under way.
+pub(crate) struct Active {
+    id: u64,
+    epoch: u64,
+    outbox: Arc<Outbox>,
+    state: Mutex<State>,
+    /// Readable when something changed.
+    wake: OwnedFd,
+}
+
+impl Active {
+    pub(crate) fn new(
+        id: u64,
+        epoch: u64,
+        output_credit: u64,
+        outbox: Arc<Outbox>,
+    ) -> std::io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let state = Mutex::new(State { output_credit, ..State::default() });
+        Ok(Self { id, epoch, outbox, state, wake })
+    }
+
+    // The reader thread's side.
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn add_credit(&self, bytes: u64) {
+        let mut state = lock(&self.state);
+        state.output_credit = state.output_credit.saturating_add(bytes);
+        drop(state);
+        self.notify();
+    }
+
+    pub(crate) fn add_signal(&self, signal: i32) {
+        let mut state = lock(&self.state);
+        // A host that sends more signals than anybody can take sends noise.
+        if state.signals.len() < 16 {
+            state.signals.push(signal);
+        }
+        drop(state);
+        self.notify();
+    }
+
+    /// Takes input from the host; more than was allowed loses the input as a whole.
+    pub(crate) fn add_input(&self, data: Vec<u8>, eof: bool) -> Result<(), Refusal> {
+        let mut state = lock(&self.state);
+        if state.input_ended || state.input_lost {
+            return Ok(());
+        }
+        let rest = state.input_allowed.checked_sub(credit_cost(data.len()));
+        let result = match rest {
+            Some(rest) => {
+                state.input_allowed = rest;
+                if !data.is_empty() {
+                    state.input.push_back(data);
+                }
+                state.input_ended = eof;
+                Ok(())
+            }
+            None => {
+                state.input_lost = true;
+                state.input.clear();
+                Err(Refusal::new(code::INPUT_OVERRUN, "more input than was allowed"))
+            }
+        };
+        drop(state);
+        self.notify();
+        result
+    }
+
+    /// The epoch is over: nothing is sent any more, but the work goes on.
+    pub(crate) fn abandon(&self) {
+        lock(&self.state).stale = true;
+        self.notify();
+    }
+
+    /// The host has forgotten the request: nothing is sent any more, and the work ends.
+    pub(crate) fn cancel(&self) {
+        let mut state = lock(&self.state);
+        state.stale = true;
+        state.signals.push(SIGKILL);
+        drop(state);
+        self.notify();
+    }
+
+    // The request thread's side.
+
+    /// Readable when something changed; see [`Active::clear_wake`].
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Makes the wake-up unreadable until the next change.
+    pub(crate) fn clear_wake(&self) {
+        // "Would block" means that it is clear already.
+        rustix::io::read(&self.wake, &mut [0u8; 8]).ok();
+    }
+
+    /// Wakes the request's thread.
+    pub(crate) fn notify(&self) {
+        // A full counter is readable, which is all that matters.
+        rustix::io::write(&self.wake, &1u64.to_ne_bytes()).ok();
+    }
+
+    /// Waits for a change.
+    pub(crate) fn wait(&self) {
+        let mut fds = [PollFd::new(&self.wake, PollFlags::IN)];
+        if poll(&mut fds, None::<&Timespec>).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.clear_wake();
+    }
+
+    /// Nobody waits for this request's output any more.
+    pub(crate) fn is_stale(&self) -> bool {
+        lock(&self.state).stale
+    }
+
+    /// Signals that the host sent since the last look.
+    pub(crate) fn take_signals(&self) -> Vec<i32> {
+        std::mem::take(&mut lock(&self.state).signals)
+    }
+
+    /// The host ended the request, or forgot it.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        let state = lock(&self.state);
+        state.stale || !state.signals.is_empty()
+    }
+
+    /// Payload bytes that may be sent now; all when nobody listens, because they are discarded.
+    pub(crate) fn payload_room(&self) -> usize {
+        let state = lock(&self.state);
+        if state.stale {
+            return DATA_BYTES_MAX;
+        }
+        let room = state.output_credit.saturating_sub(CREDIT_OVERHEAD_BYTES);
+        usize::try_from(room).unwrap_or(usize::MAX).min(DATA_BYTES_MAX)
+    }
+
+    /// Queues a reply and waits for room, `attend` being called from time to time meanwhile.
+    /// Discards it when nobody waits for it.
+    pub(crate) fn send(&self, reply: &Reply, mut attend: impl FnMut()) {
+        if let Reply::Stdout { data } | Reply::Stderr { data } | Reply::FileData { data } = reply {
+            let mut state = lock(&self.state);
+            state.output_credit = state.output_credit.saturating_sub(credit_cost(data.len()));
+        }
+        while !self.is_stale()
+            && self.outbox.push(self.epoch, self.id, reply, PATIENCE) == Pushed::Full
+        {
+            attend();
+        }
+    }
+
+    /// Allows the host to send input.
+    pub(crate) fn open_input(&self) {
+        lock(&self.state).input_allowed = INPUT_WINDOW;
+        self.send(&Reply::Credit { bytes: INPUT_WINDOW }, || {});
+    }
+
+    /// Takes the next piece of input and allows more.
+    pub(crate) fn next_input(&self) -> Input {
+        let mut state = lock(&self.state);
+        let Some(data) = state.input.pop_front() else {
+            return match (state.input_lost || state.stale, state.input_ended) {
+                (_, true) => Input::End,
+                (true, false) => Input::Lost,
+                (false, false) => Input::Nothing,
+            };
+        };
+        state.input_taken += credit_cost(data.len());
+        let grant = if state.input_taken >= INPUT_WINDOW / 2 && !state.input_ended {
+            let grant = std::mem::take(&mut state.input_taken);
+            state.input_allowed += grant;
+            grant
+        } else {
+            0
+        };
+        drop(state);
+        if grant > 0 {
+            self.send(&Reply::Credit { bytes: grant }, || {});
+        }
+        Input::Data(data)
+    }
+
+    /// Waits for the next piece of input.
+    pub(crate) fn wait_input(&self) -> Input {
+        loop {
+            match self.next_input() {
+                Input::Nothing if self.is_cancelled() => return Input::Lost,
+                Input::Nothing => self.wait(),
+                piece => return piece,
+            }
+        }
+    }
+}

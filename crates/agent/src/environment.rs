@@ -1,0 +1,97 @@
+//! What programs in the guest find around them, and where programs are found.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Where programs are looked for when the request does not say otherwise.
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The environment of every program: what the agent has, completed, and what the request adds.
+pub(crate) fn variables(added: &[(String, String)]) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    let mut set = |name: &str, value: String| {
+        all.retain(|(known, _)| known != name);
+        all.push((name.to_owned(), value));
+    };
+    set("PATH", search_path());
+    let home = std::env::var("HOME").ok().filter(|home| home != "/");
+    set("HOME", home.unwrap_or_else(|| "/root".to_owned()));
+    set("LANG", std::env::var("LANG").unwrap_or_else(|_| "C.UTF-8".to_owned()));
+    for (name, value) in added {
+        set(name, value.clone());
+    }
+    all
+}
+
+/// As PID 1 the kernel gave us whatever it thinks of as a path; otherwise a person did.
+fn search_path() -> String {
+    match std::env::var("PATH") {
+        Ok(path) if std::process::id() != 1 => path,
+        _ => PATH.to_owned(),
+    }
+}
+
+/// The working directory of programs whose request names none.
+pub(crate) fn default_directory() -> &'static Path {
+    let home = Path::new("/root");
+    if home.is_dir() { home } else { Path::new("/") }
+}
+
+/// Why a program cannot be run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unresolved {
+    /// No such file.
+    Missing,
+    /// A file is there, but it is not executable.
+    NotExecutable,
+}
+
+/// The file that a program's name means, as a shell with this search path would find it.
+pub(crate) fn resolve(program: &str, path: &str, directory: &Path) -> Result<PathBuf, Unresolved> {
+    if program.contains('/') {
+        return check(directory.join(program));
+    }
+    let mut outcome = Unresolved::Missing;
+    for folder in path.split(':') {
+        match check(directory.join(folder).join(program)) {
+            Ok(file) => return Ok(file),
+            Err(Unresolved::NotExecutable) => outcome = Unresolved::NotExecutable,
+            Err(Unresolved::Missing) => {}
+        }
+    }
+    Err(outcome)
+}
+
+fn check(file: PathBuf) -> Result<PathBuf, Unresolved> {
+    match std::fs::metadata(&file) {
+        Ok(facts) if facts.is_file() && facts.permissions().mode() & 0o111 != 0 => Ok(file),
+        Ok(_) => Err(Unresolved::NotExecutable),
+        Err(_) => Err(Unresolved::Missing),
+    }
+}
+
+/// The Python interpreter of the image.
+pub(crate) fn python() -> Option<PathBuf> {
+    resolve("python3", &search_path(), Path::new("/")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_in_the_path_and_a_bad_one_says_why() {
+        let root = Path::new("/");
+        assert!(resolve("sh", PATH, root).is_ok());
+        assert_eq!(resolve("no-such-program", PATH, root), Err(Unresolved::Missing));
+        assert_eq!(resolve("passwd", "/etc", root), Err(Unresolved::NotExecutable));
+        assert!(resolve("bin/sh", PATH, root).is_ok());
+    }
+
+    #[test]
+    fn added_variables_replace_the_defaults() {
+        let all = variables(&[("HOME".to_owned(), "/x".to_owned())]);
+        assert_eq!(all.iter().filter(|(name, _)| name == "HOME").count(), 1);
+        assert!(all.contains(&("HOME".to_owned(), "/x".to_owned())));
+    }
+}

@@ -1,0 +1,216 @@
+//! The Python process and the private socket on which it takes code and gives answers.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use forkd_protocol::{TEXT_BYTES_MAX, code};
+use rustix::event::{PollFd, PollFlags};
+
+use super::notify;
+use crate::active::{Active, Refusal};
+use crate::environment;
+use crate::outbox::lock;
+use crate::pipes::{Forwarded, OutputPipe, Stream, drain};
+use crate::process::{Exit, Processes};
+
+const DRIVER: &str = include_str!("driver.py");
+
+/// Kind and length.
+const HEADER_BYTES: usize = 1 + 4;
+
+/// What the interpreter said.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Nothing yet.
+    Pending,
+    /// `repr` of the last expression.
+    Value(String),
+    /// Success without a value.
+    Nothing,
+    /// A traceback.
+    Error(String),
+    /// Nothing that it may say: user code got hold of the socket, or closed it.
+    Broken,
+}
+
+/// A running interpreter.
+pub(super) struct Interpreter {
+    pid: i32,
+    channel: UnixStream,
+    stdout: OutputPipe,
+    stderr: OutputPipe,
+    exit: Arc<Mutex<Option<Exit>>>,
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+    broken: bool,
+}
+
+impl Interpreter {
+    /// Starts Python; its end makes `wake` readable.
+    pub(super) fn start(processes: &Processes, wake: &Arc<OwnedFd>) -> Result<Self, Refusal> {
+        let failed = |error: std::io::Error| {
+            Refusal::new(code::EVAL_FAILED, format!("cannot start python3: {error}"))
+        };
+        let Some(python) = environment::python() else {
+            let message = "the image has no python3 in its path; use an image with Python";
+            return Err(Refusal::new(code::PYTHON_MISSING, message));
+        };
+        let (channel, theirs) = UnixStream::pair().map_err(failed)?;
+        channel.set_nonblocking(true).map_err(failed)?;
+        let (stdout, stdout_end) = OutputPipe::new(Stream::Stdout).map_err(failed)?;
+        let (stderr, stderr_end) = OutputPipe::new(Stream::Stderr).map_err(failed)?;
+        let mut command = Command::new(python);
+        command
+            .args(["-u", "-c", DRIVER])
+            .env_clear()
+            .envs(environment::variables(&[]))
+            .current_dir(environment::default_directory())
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(stdout_end)
+            .stderr(stderr_end);
+        let exit = Arc::new(Mutex::new(None));
+        let (told, wake) = (Arc::clone(&exit), Arc::clone(wake));
+        let pid = processes
+            .spawn(&mut command, move |ended| {
+                *lock(&told) = Some(ended);
+                notify(&wake);
+            })
+            .map_err(failed)?;
+        Ok(Self {
+            pid,
+            channel,
+            stdout,
+            stderr,
+            exit,
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            broken: false,
+        })
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// How it ended, if it did.
+    pub(super) fn exit(&self) -> Option<Exit> {
+        *lock(&self.exit)
+    }
+
+    /// Hands over a piece of code; [`Interpreter::exchange`] does the rest.
+    pub(super) fn submit(&mut self, code: &str) {
+        // A frame bounds the code, and a frame's length fits.
+        let length = u32::try_from(code.len()).unwrap_or(u32::MAX);
+        self.outgoing = length.to_le_bytes().to_vec();
+        self.outgoing.extend_from_slice(code.as_bytes());
+        self.incoming.clear();
+    }
+
+    /// Sends and receives what is possible without waiting.
+    pub(super) fn exchange(&mut self) -> Answer {
+        while !self.outgoing.is_empty() && !self.broken {
+            match self.channel.write(&self.outgoing) {
+                Ok(count) => drop(self.outgoing.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.broken = true,
+            }
+        }
+        let mut buffer = [0; 4096];
+        while !self.broken && self.incoming.len() <= HEADER_BYTES + TEXT_BYTES_MAX {
+            match self.channel.read(&mut buffer) {
+                Ok(0) => self.broken = true,
+                Ok(count) => self.incoming.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.broken = true,
+            }
+        }
+        match parse(&self.incoming) {
+            Answer::Pending if self.broken => Answer::Broken,
+            Answer::Broken => {
+                self.broken = true;
+                Answer::Broken
+            }
+            answer => answer,
+        }
+    }
+
+    /// What to wait for on the private socket.
+    pub(super) fn channel_poll(&self) -> Option<PollFd<'_>> {
+        let mut wanted = PollFlags::IN;
+        wanted.set(PollFlags::OUT, !self.outgoing.is_empty());
+        (!self.broken).then(|| PollFd::new(&self.channel, wanted))
+    }
+
+    /// Forwards one chunk of each stream.
+    pub(super) fn forward_output(
+        &mut self,
+        active: &Active,
+        mut attend: impl FnMut(),
+    ) -> [Forwarded; 2] {
+        [self.stdout.forward(active, &mut attend), self.stderr.forward(active, &mut attend)]
+    }
+
+    /// Throws away what was written when no code ran.
+    pub(super) fn discard_output(&mut self) {
+        for pipe in [&mut self.stdout, &mut self.stderr] {
+            pipe.discard();
+        }
+    }
+
+    /// Standard output and standard error, while they are open.
+    pub(super) fn output_slots(&self) -> [Option<&OwnedFd>; 2] {
+        [self.stdout.fd(), self.stderr.fd()]
+    }
+
+    pub(super) fn outputs(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.output_slots().into_iter().flatten()
+    }
+
+    /// Forgets an ended interpreter; programs that it left behind keep their pipes.
+    pub(super) fn abandon(self) {
+        let pipes = vec![self.stdout, self.stderr];
+        if pipes.iter().any(OutputPipe::is_open) {
+            // Without a thread the pipes are closed, which is all that can be done.
+            std::thread::Builder::new().stack_size(64 * 1024).spawn(move || drain(pipes)).ok();
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> Answer {
+    let Some((&[kind, a, b, c, d], text)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+        return Answer::Pending;
+    };
+    let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+    if length > TEXT_BYTES_MAX || !b"RNE".contains(&kind) {
+        return Answer::Broken;
+    }
+    let Some(text) = text.get(..length) else { return Answer::Pending };
+    let text = String::from_utf8_lossy(text).into_owned();
+    match kind {
+        b'R' => Answer::Value(text),
+        b'N' => Answer::Nothing,
+        _ => Answer::Error(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_whole_or_not_at_all() {
+        let wire = b"R\x02\0\0\0ok";
+        for end in 0..wire.len() {
+            assert_eq!(parse(&wire[..end]), Answer::Pending);
+        }
+        assert_eq!(parse(wire), Answer::Value("ok".to_owned()));
+        assert_eq!(parse(b"E\x01\0\0\0\xFF"), Answer::Error("\u{FFFD}".to_owned()));
+        assert_eq!(parse(b"X\0\0\0\0"), Answer::Broken);
+        assert_eq!(parse(b"R\xFF\xFF\xFF\xFF"), Answer::Broken);
+    }
+}

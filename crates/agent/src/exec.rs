@@ -1,0 +1,290 @@
+//! Running a program for the host: input, output, signals, time limit, end.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use forkd_protocol::{Reply, code};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::active::{Active, Input, Refusal};
+use crate::environment::{self, Unresolved};
+use crate::outbox::lock;
+use crate::pipes::{Forwarded, OutputPipe, Stream};
+use crate::process::{Exit, Processes};
+
+/// How long output of background processes is still taken after the program itself ended.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// What is taken at most after that; more than any pipe holds.
+const GRACE_BYTES_MAX: usize = 1024 * 1024;
+
+const SIGKILL: i32 = 9;
+
+/// A program to run, as the host wants it.
+pub(crate) struct Spec {
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) cwd: Option<String>,
+    pub(crate) stdin_follows: bool,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Runs the program to its end and reports everything. Returns the pipes that background processes
+/// still hold.
+pub(crate) fn run(
+    active: &Arc<Active>,
+    processes: &Arc<Processes>,
+    spec: &Spec,
+) -> Vec<OutputPipe> {
+    match Run::start(active, processes, spec) {
+        Ok(mut run) => {
+            run.follow();
+            vec![run.stdout, run.stderr]
+        }
+        Err(refusal) => {
+            active.send(&refusal.into_reply(), || {});
+            Vec::new()
+        }
+    }
+}
+
+struct Run {
+    active: Arc<Active>,
+    processes: Arc<Processes>,
+    pid: i32,
+    stdout: OutputPipe,
+    stderr: OutputPipe,
+    stdin: Option<OwnedFd>,
+    /// Taken from the host, not yet by the program.
+    pending: Vec<u8>,
+    deadline: Option<Instant>,
+    timed_out: bool,
+    exit: Arc<Mutex<Option<Exit>>>,
+    exited: Option<(Exit, Instant)>,
+    late_bytes: usize,
+}
+
+impl Run {
+    fn start(
+        active: &Arc<Active>,
+        processes: &Arc<Processes>,
+        spec: &Spec,
+    ) -> Result<Self, Refusal> {
+        let failed = |error: std::io::Error| {
+            let name = spec.args.first().map_or("", String::as_str);
+            Refusal::new(code::EXEC_FAILED, format!("cannot run {name:?}: {error}"))
+        };
+        let mut command = prepare(spec)?;
+        let (stdout, stdout_end) = OutputPipe::new(Stream::Stdout).map_err(failed)?;
+        let (stderr, stderr_end) = OutputPipe::new(Stream::Stderr).map_err(failed)?;
+        let (stdin, stdin_end) = if spec.stdin_follows {
+            let (read_end, write_end) =
+                pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
+            fcntl_setfl(&write_end, OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
+            (Some(write_end), Stdio::from(read_end))
+        } else {
+            (None, Stdio::null())
+        };
+        command.stdin(stdin_end).stdout(stdout_end).stderr(stderr_end);
+
+        let exit = Arc::new(Mutex::new(None));
+        let (told, wake) = (Arc::clone(&exit), Arc::clone(active));
+        let pid = processes
+            .spawn(&mut command, move |ended| {
+                *lock(&told) = Some(ended);
+                wake.notify();
+            })
+            .map_err(failed)?;
+        // The command holds the program's ends of the pipes.
+        drop(command);
+        active.send(&Reply::Started { pid: pid.unsigned_abs() }, || {});
+        if spec.stdin_follows {
+            active.open_input();
+        }
+        Ok(Self {
+            active: Arc::clone(active),
+            processes: Arc::clone(processes),
+            pid,
+            stdout,
+            stderr,
+            stdin,
+            pending: Vec::new(),
+            deadline: spec.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            timed_out: false,
+            exit,
+            exited: None,
+            late_bytes: 0,
+        })
+    }
+
+    fn follow(&mut self) {
+        loop {
+            self.attend();
+            self.feed();
+            let stdout = self.forward(Stream::Stdout);
+            let stderr = self.forward(Stream::Stderr);
+            if let Some(exit) = self.is_over(stdout, stderr) {
+                let Exit { code: exit_code, signal } = exit;
+                let timed_out = self.timed_out;
+                let reply = Reply::Exited { exit_code, signal, timed_out };
+                self.active.send(&reply, || {});
+                return;
+            }
+            if !matches!((stdout, stderr), (Forwarded::Bytes(_), _) | (_, Forwarded::Bytes(_))) {
+                self.wait(stdout == Forwarded::NoRoom, stderr == Forwarded::NoRoom);
+            }
+        }
+    }
+
+    /// Signals, the time limit, and the program's end.
+    fn attend(&mut self) {
+        self.timed_out |= attend(&self.active, &self.processes, self.pid, self.deadline);
+        if self.timed_out {
+            self.deadline = None;
+        }
+        if self.exited.is_none()
+            && let Some(exit) = *lock(&self.exit)
+        {
+            self.exited = Some((exit, Instant::now()));
+            self.deadline = None;
+        }
+    }
+
+    fn forward(&mut self, stream: Stream) -> Forwarded {
+        let pipe = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let (processes, pid, deadline) = (&self.processes, self.pid, self.deadline);
+        let (active, timed_out) = (&self.active, &mut self.timed_out);
+        let outcome = pipe.forward(active, || {
+            *timed_out |= attend(active, processes, pid, deadline);
+        });
+        if let (Forwarded::Bytes(count), Some((_, at))) = (outcome, self.exited)
+            && at.elapsed() >= GRACE
+        {
+            self.late_bytes += count;
+        }
+        outcome
+    }
+
+    /// The end, once the program ended and what it wrote has been sent.
+    fn is_over(&self, stdout: Forwarded, stderr: Forwarded) -> Option<Exit> {
+        let (exit, at) = self.exited?;
+        let is_empty = |outcome| matches!(outcome, Forwarded::Nothing | Forwarded::Closed);
+        let closed = !self.stdout.is_open() && !self.stderr.is_open();
+        let grace_over = at.elapsed() >= GRACE
+            && (is_empty(stdout) && is_empty(stderr) || self.late_bytes >= GRACE_BYTES_MAX);
+        (closed || grace_over || self.active.is_stale()).then_some(exit)
+    }
+
+    /// Gives the program as much input as it takes now.
+    fn feed(&mut self) {
+        while let Some(stdin) = &self.stdin {
+            if self.pending.is_empty() {
+                match self.active.next_input() {
+                    Input::Data(data) => self.pending = data,
+                    Input::Nothing => return,
+                    Input::End | Input::Lost => {
+                        self.stdin = None;
+                        return;
+                    }
+                }
+            }
+            match rustix::io::write(stdin, &self.pending) {
+                Ok(count) => drop(self.pending.drain(..count)),
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                // The program reads no more.
+                Err(_) => self.stdin = None,
+            }
+        }
+    }
+
+    fn wait(&self, skip_stdout: bool, skip_stderr: bool) {
+        let mut fds = vec![PollFd::from_borrowed_fd(self.active.wake_fd(), PollFlags::IN)];
+        let outputs = [(&self.stdout, skip_stdout), (&self.stderr, skip_stderr)];
+        for pipe in outputs.iter().filter(|(_, skip)| !skip).filter_map(|(pipe, _)| pipe.fd()) {
+            fds.push(PollFd::new(pipe, PollFlags::IN));
+        }
+        if let (Some(stdin), false) = (&self.stdin, self.pending.is_empty()) {
+            fds.push(PollFd::new(stdin, PollFlags::OUT));
+        }
+        let grace = self.exited.map(|(_, at)| at + GRACE);
+        wait_until(&mut fds, self.deadline.into_iter().chain(grace).min());
+        self.active.clear_wake();
+    }
+}
+
+/// Delivers the host's signals and kills the group when its time is over, which it reports.
+fn attend(active: &Active, processes: &Processes, pid: i32, deadline: Option<Instant>) -> bool {
+    for signal in active.take_signals() {
+        processes.signal_group(pid, signal);
+    }
+    deadline.is_some_and(|at| Instant::now() >= at) && processes.signal_group(pid, SIGKILL)
+}
+
+/// Polls, at the longest until `deadline`.
+pub(crate) fn wait_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) {
+    let timeout = deadline.map(|at| {
+        // A little more, so that the deadline has passed when we look.
+        let rest = at.saturating_duration_since(Instant::now()) + Duration::from_micros(100);
+        Timespec {
+            tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(rest.subsec_nanos()),
+        }
+    });
+    if poll(fds, timeout.as_ref()).is_err() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn prepare(spec: &Spec) -> Result<Command, Refusal> {
+    let Some((program, arguments)) = spec.args.split_first() else {
+        return Err(Refusal::new(code::BAD_REQUEST, "no program is named"));
+    };
+    let texts = spec.args.iter().chain(&spec.cwd);
+    let variables = spec.env.iter().flat_map(|(name, value)| [name, value]);
+    if texts.chain(variables).any(|text| text.contains('\0'))
+        || spec.env.iter().any(|(name, _)| name.is_empty() || name.contains('='))
+    {
+        let message = "an argument, variable or directory has a character that is not allowed";
+        return Err(Refusal::new(code::BAD_REQUEST, message));
+    }
+    let directory = match &spec.cwd {
+        Some(directory) => PathBuf::from(directory),
+        None => environment::default_directory().to_owned(),
+    };
+    if !directory.is_dir() {
+        let message = format!("no such directory: {}", directory.display());
+        return Err(Refusal::new(code::CWD_NOT_FOUND, message));
+    }
+    let environment = environment::variables(&spec.env);
+    let file = find(program, &environment, &directory)?;
+    let mut command = Command::new(file);
+    std::os::unix::process::CommandExt::arg0(&mut command, program);
+    command.args(arguments).current_dir(directory).env_clear().envs(environment);
+    Ok(command)
+}
+
+fn find(
+    program: &str,
+    environment: &[(String, String)],
+    directory: &Path,
+) -> Result<PathBuf, Refusal> {
+    let path = environment.iter().find(|(name, _)| name == "PATH");
+    let path = path.map_or(environment::PATH, |(_, value)| value.as_str());
+    environment::resolve(program, path, directory).map_err(|why| match why {
+        Unresolved::Missing => {
+            Refusal::new(code::EXEC_NOT_FOUND, format!("no such program: {program}"))
+        }
+        Unresolved::NotExecutable => {
+            Refusal::new(code::EXEC_DENIED, format!("not an executable file: {program}"))
+        }
+    })
+}

@@ -1,0 +1,184 @@
+//! Reading and writing files of the guest.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forkd_protocol::{DATA_BYTES_MAX, Reply, code};
+use rustix::fs::OFlags;
+
+use crate::active::{Active, Input, Refusal};
+
+/// Permission bits of a new file when the host names none.
+const MODE_DEFAULT: u32 = 0o644;
+
+static TEMPORARY_FILES: AtomicU64 = AtomicU64::new(0);
+
+/// A part of a file to send.
+pub(crate) struct ReadSpec {
+    pub(crate) path: String,
+    pub(crate) offset: u64,
+    pub(crate) length: Option<u64>,
+}
+
+/// A file to write.
+pub(crate) struct WriteSpec {
+    pub(crate) path: String,
+    pub(crate) mode: Option<u32>,
+    pub(crate) append: bool,
+    pub(crate) create_parents: bool,
+}
+
+/// Sends a file, then reports the end or what went wrong.
+pub(crate) fn read(active: &Active, spec: &ReadSpec) {
+    let last = match send_content(active, spec) {
+        Ok(bytes) => Reply::FileEnd { bytes },
+        Err(refusal) => refusal.into_reply(),
+    };
+    active.send(&last, || {});
+}
+
+/// Takes a file, then reports success or what went wrong.
+pub(crate) fn write(active: &Active, spec: &WriteSpec) {
+    let last = match take_content(active, spec) {
+        Ok(bytes) => Reply::Written { bytes },
+        Err(refusal) => refusal.into_reply(),
+    };
+    active.send(&last, || {});
+}
+
+fn refuse(path: &Path, error: &io::Error) -> Refusal {
+    let word = match error.kind() {
+        io::ErrorKind::NotFound => code::FILE_NOT_FOUND,
+        _ => code::FILE_FAILED,
+    };
+    Refusal::new(word, format!("{}: {error}", path.display()))
+}
+
+fn cancelled(path: &Path) -> Refusal {
+    let message = format!("{}: the transfer was ended by the host", path.display());
+    Refusal::new(code::CANCELLED, message)
+}
+
+fn absolute(path: &str) -> Result<&Path, Refusal> {
+    if !path.starts_with('/') || path.contains('\0') {
+        return Err(Refusal::new(code::BAD_REQUEST, format!("not an absolute path: {path:?}")));
+    }
+    Ok(Path::new(path))
+}
+
+fn send_content(active: &Active, spec: &ReadSpec) -> Result<u64, Refusal> {
+    let path = absolute(&spec.path)?;
+    let fail = |error: io::Error| refuse(path, &error);
+    // A pipe without a writer must not hold us.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(fail)?;
+    if spec.offset > 0 {
+        file.seek(SeekFrom::Start(spec.offset)).map_err(fail)?;
+    }
+    let mut rest = spec.length.unwrap_or(u64::MAX);
+    let mut sent = 0u64;
+    while rest > 0 {
+        while active.payload_room() == 0 && !active.is_cancelled() {
+            active.wait();
+        }
+        if active.is_cancelled() {
+            return Err(cancelled(path));
+        }
+        let room = active.payload_room().min(usize::try_from(rest).unwrap_or(usize::MAX));
+        let mut data = vec![0; room.min(DATA_BYTES_MAX)];
+        let count = match file.read(&mut data) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(fail(error)),
+        };
+        data.truncate(count);
+        active.send(&Reply::FileData { data }, || {});
+        sent += count as u64;
+        rest -= count as u64;
+    }
+    Ok(sent)
+}
+
+fn take_content(active: &Active, spec: &WriteSpec) -> Result<u64, Refusal> {
+    let path = absolute(&spec.path)?;
+    let mut target = Target::open(path, spec).map_err(|error| refuse(path, &error))?;
+    active.open_input();
+    let mut taken = 0u64;
+    loop {
+        match active.wait_input() {
+            Input::Data(data) => {
+                target.file.write_all(&data).map_err(|error| refuse(path, &error))?;
+                taken += data.len() as u64;
+            }
+            Input::End => break,
+            Input::Nothing | Input::Lost => return Err(cancelled(path)),
+        }
+    }
+    target.commit().map_err(|error| refuse(path, &error))?;
+    Ok(taken)
+}
+
+/// An open file that is put in place at the end, or removed.
+struct Target {
+    file: File,
+    /// Temporary name and final name, while they differ.
+    rename: Option<(PathBuf, PathBuf)>,
+}
+
+impl Target {
+    fn open(path: &Path, spec: &WriteSpec) -> io::Result<Self> {
+        if spec.create_parents
+            && let Some(parent) = path.parent()
+        {
+            std::fs::create_dir_all(parent)?;
+        }
+        // What a symbolic link points to is replaced, not the link.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let existing = std::fs::metadata(&path).ok();
+        let is_special = existing.as_ref().is_some_and(|facts| !facts.is_file());
+        if spec.append || is_special {
+            let mut options = OpenOptions::new();
+            options.append(spec.append).write(true).create(!is_special);
+            options.mode(spec.mode.unwrap_or(MODE_DEFAULT));
+            return Ok(Self { file: options.open(&path)?, rename: None });
+        }
+        let number = TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed);
+        let name = format!(".forkd-{}-{number}.tmp", std::process::id());
+        let temporary = path.with_file_name(name);
+        // A leftover of an agent that was ended in the middle.
+        std::fs::remove_file(&temporary).ok();
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        let target = Self { file, rename: Some((temporary, path)) };
+        let old_mode = existing.as_ref().map(|facts| facts.permissions().mode() & 0o7777);
+        if let Some(facts) = &existing {
+            // Best effort: only root may give files away.
+            fchown(&target.file, Some(facts.uid()), Some(facts.gid())).ok();
+        }
+        let mode = spec.mode.or(old_mode).unwrap_or(MODE_DEFAULT) & 0o7777;
+        target.file.set_permissions(Permissions::from_mode(mode))?;
+        Ok(target)
+    }
+
+    fn commit(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        if let Some((temporary, path)) = self.rename.take() {
+            std::fs::rename(&temporary, path).inspect_err(|_| {
+                std::fs::remove_file(&temporary).ok();
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some((temporary, _)) = &self.rename {
+            // Nothing better can be done with a leftover that cannot be removed.
+            std::fs::remove_file(temporary).ok();
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Taking requests from the link and giving each to whoever does it.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use forkd_protocol::{
+    DecodeError, FrameDecoder, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request, code, decode_request,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::active::{Active, Refusal};
+use crate::eval::{EvalService, Job};
+use crate::link::Link;
+use crate::outbox::{Outbox, lock};
+use crate::pipes::{OutputPipe, drain};
+use crate::process::Processes;
+use crate::{environment, exec, files, log, power, renew};
+
+/// Most requests under way, those of older epochs included.
+const REQUESTS_MAX: u32 = 256;
+
+const REQUEST_STACK_BYTES: usize = 256 * 1024;
+
+const READ_BYTES: usize = 32 * 1024;
+
+/// What this process is to the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// PID 1: the machine's identity and life are ours.
+    Init {
+        /// The root file system is a disk.
+        has_root_disk: bool,
+    },
+    /// A program among others: the machine is not ours to change.
+    Guest,
+}
+
+struct Server {
+    standing: Standing,
+    outbox: Arc<Outbox>,
+    processes: Arc<Processes>,
+    eval: Arc<EvalService>,
+    table: Mutex<HashMap<u64, Arc<Active>>>,
+    running: AtomicU32,
+    frames_rejected: AtomicU64,
+}
+
+/// A request's place in the table and in the count; both end with it.
+struct Running {
+    server: Arc<Server>,
+    active: Arc<Active>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut table = lock(&self.server.table);
+        let id = self.active.id();
+        if table.get(&id).is_some_and(|entry| Arc::ptr_eq(entry, &self.active)) {
+            table.remove(&id);
+        }
+        self.server.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves the link for ever. Returns only when the threads that it needs cannot be started.
+pub(crate) fn serve(link: Arc<dyn Link>, standing: Standing) -> ExitCode {
+    match start(&link, standing) {
+        Ok(server) => server.read_from(&*link),
+        Err(error) => {
+            log::failure(&format!("cannot start: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(link: &Arc<dyn Link>, standing: Standing) -> std::io::Result<Arc<Server>> {
+    let processes = Processes::start()?;
+    let eval = EvalService::new(Arc::clone(&processes))?;
+    let outbox = Arc::new(Outbox::default());
+    let (queue, port) = (Arc::clone(&outbox), Arc::clone(link));
+    std::thread::Builder::new()
+        .name("writer".to_owned())
+        .stack_size(64 * 1024)
+        .spawn(move || queue.write_to(&*port))?;
+    Ok(Arc::new(Server {
+        standing,
+        outbox,
+        processes,
+        eval,
+        table: Mutex::new(HashMap::new()),
+        running: AtomicU32::new(0),
+        frames_rejected: AtomicU64::new(0),
+    }))
+}
+
+impl Server {
+    fn read_from(self: &Arc<Self>, link: &dyn Link) -> ! {
+        let mut decoder = FrameDecoder::new();
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let count = link.read(&mut buffer);
+            decoder.feed(&buffer[..count], |event| match event {
+                Ok(frame) => self.take(frame.request_id, frame.message),
+                Err(error) => {
+                    self.frames_rejected.fetch_add(1, Ordering::Relaxed);
+                    self.refuse(0, Refusal::new(code::BAD_FRAME, error.to_string()));
+                }
+            });
+        }
+    }
+
+    fn refuse(&self, id: u64, refusal: Refusal) {
+        self.outbox.push_direct(id, &refusal.into_reply());
+    }
+
+    fn take(self: &Arc<Self>, id: u64, message: &[u8]) {
+        let outcome = match decode_request(message) {
+            Ok(request) => self.dispatch(id, request),
+            Err(error @ DecodeError::UnknownKind { .. }) => {
+                Err(Refusal::new(code::UNSUPPORTED, error.to_string()))
+            }
+            Err(error @ DecodeError::Malformed { .. }) => {
+                Err(Refusal::new(code::BAD_MESSAGE, error.to_string()))
+            }
+        };
+        if let Err(refusal) = outcome {
+            self.refuse(id, refusal);
+        }
+    }
+
+    fn dispatch(self: &Arc<Self>, id: u64, request: Request) -> Result<(), Refusal> {
+        if !matches!(request, Request::Hello { .. }) && self.outbox.epoch() == 0 {
+            return Err(Refusal::new(code::BAD_REQUEST, "say hello first"));
+        }
+        match request {
+            Request::Hello { protocol_min, protocol_max, nonce } => {
+                self.hello(id, protocol_min..=protocol_max, nonce)
+            }
+            Request::Ping {} => {
+                self.pong(id);
+                Ok(())
+            }
+            Request::Input { data, eof } => match self.find(id) {
+                Some(active) => active.add_input(data, eof),
+                // The request ended meanwhile; that is no mistake of the host.
+                None => Ok(()),
+            },
+            Request::Credit { bytes } => {
+                if let Some(active) = self.find(id) {
+                    active.add_credit(bytes);
+                }
+                Ok(())
+            }
+            Request::Kill { signal } => {
+                if let Some(active) = self.find(id) {
+                    active.add_signal(signal);
+                }
+                Ok(())
+            }
+            Request::Cancel {} => {
+                if let Some(active) = self.find(id) {
+                    active.cancel();
+                }
+                Ok(())
+            }
+            other => self.begin(id, other),
+        }
+    }
+
+    /// Starts a new epoch: older requests are forgotten, and their output with them.
+    fn hello(
+        &self,
+        id: u64,
+        offered: std::ops::RangeInclusive<u32>,
+        nonce: u64,
+    ) -> Result<(), Refusal> {
+        let epoch = self.outbox.begin_epoch();
+        for (_, active) in lock(&self.table).drain() {
+            active.abandon();
+        }
+        let protocol = PROTOCOL_MAX.min(*offered.end());
+        if protocol < PROTOCOL_MIN.max(*offered.start()) {
+            let message = format!(
+                "no common version: the host speaks {} to {}, the agent {PROTOCOL_MIN} to \
+                 {PROTOCOL_MAX}",
+                offered.start(),
+                offered.end()
+            );
+            return Err(Refusal::new(code::UNSUPPORTED, message));
+        }
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let welcome = Reply::Welcome {
+            protocol,
+            nonce,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
+            boot_id: boot_id.unwrap_or_default().trim_end().to_owned(),
+            has_root_disk: self.standing == Standing::Init { has_root_disk: true },
+            python: environment::python().is_some(),
+            is_init: self.standing != Standing::Guest,
+            epoch,
+        };
+        self.outbox.push_direct(id, &welcome);
+        Ok(())
+    }
+
+    fn pong(&self, id: u64) {
+        let uptime = clock_gettime(ClockId::Boottime);
+        let seconds = u64::try_from(uptime.tv_sec).unwrap_or(0);
+        let nanos = u64::try_from(uptime.tv_nsec).unwrap_or(0);
+        let pong = Reply::Pong {
+            uptime_ns: seconds.saturating_mul(1_000_000_000).saturating_add(nanos),
+            epoch: self.outbox.epoch(),
+            requests_running: self.running.load(Ordering::Relaxed),
+            frames_rejected: self.frames_rejected.load(Ordering::Relaxed),
+        };
+        self.outbox.push_direct(id, &pong);
+    }
+
+    fn find(&self, id: u64) -> Option<Arc<Active>> {
+        lock(&self.table).get(&id).cloned()
+    }
+
+    /// Enters a request in the table, or says why not.
+    fn enter(self: &Arc<Self>, id: u64, output_credit: u64) -> Result<Running, Refusal> {
+        let mut table = lock(&self.table);
+        if table.contains_key(&id) {
+            let message = format!("request {id} is under way");
+            return Err(Refusal::new(code::DUPLICATE_ID, message));
+        }
+        if self.running.load(Ordering::Relaxed) >= REQUESTS_MAX {
+            let message = format!("{REQUESTS_MAX} requests are under way");
+            return Err(Refusal::new(code::BUSY, message));
+        }
+        let epoch = self.outbox.epoch();
+        let active = Active::new(id, epoch, output_credit, Arc::clone(&self.outbox))
+            .map_err(|error| Refusal::new(code::BUSY, error.to_string()))?;
+        let active = Arc::new(active);
+        table.insert(id, Arc::clone(&active));
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Ok(Running { server: Arc::clone(self), active })
+    }
+
+    fn begin(self: &Arc<Self>, id: u64, request: Request) -> Result<(), Refusal> {
+        let output_credit = match &request {
+            Request::Exec { output_credit, .. }
+            | Request::Eval { output_credit, .. }
+            | Request::ReadFile { output_credit, .. } => *output_credit,
+            _ => 0,
+        };
+        let running = self.enter(id, output_credit)?;
+        if let Request::Eval { code, timeout_ms, output_credit: _ } = request {
+            let active = Arc::clone(&running.active);
+            let deadline = limit(timeout_ms).and_then(|limit| Instant::now().checked_add(limit));
+            let running = Box::new(running);
+            return self.eval.submit(Job { active, code, deadline, running });
+        }
+        std::thread::Builder::new()
+            .name("request".to_owned())
+            .stack_size(REQUEST_STACK_BYTES)
+            .spawn(move || {
+                let leftover = perform(&running, request);
+                drop(running);
+                drain(leftover);
+            })
+            .map(drop)
+            .map_err(|error| Refusal::new(code::BUSY, format!("no thread: {error}")))
+    }
+}
+
+/// Does a request on its own thread. Returns pipes that programs in the background still hold.
+fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
+    let Running { server, active } = running;
+    match request {
+        Request::Exec { args, env, cwd, stdin_follows, timeout_ms, output_credit: _ } => {
+            let timeout = limit(timeout_ms);
+            let spec = exec::Spec { args, env, cwd, stdin_follows, timeout };
+            return exec::run(active, &server.processes, &spec);
+        }
+        Request::ReadFile { path, offset, length, output_credit: _ } => {
+            files::read(active, &files::ReadSpec { path, offset, length });
+        }
+        Request::WriteFile { path, mode, append, create_parents } => {
+            files::write(active, &files::WriteSpec { path, mode, append, create_parents });
+        }
+        Request::Renew { .. } | Request::PowerOff {} if server.standing == Standing::Guest => {
+            let message = "this agent is not the first process of its machine";
+            active.send(&Refusal::new(code::NOT_INIT, message).into_reply(), || {});
+        }
+        Request::Renew {
+            instance_id,
+            hostname,
+            machine_id,
+            wall_clock_unix_ns,
+            entropy,
+            hook_timeout_ms,
+        } => {
+            let hook_timeout = limit(hook_timeout_ms);
+            let identity = renew::Identity {
+                instance_id,
+                hostname,
+                machine_id,
+                wall_clock_unix_ns,
+                entropy,
+                hook_timeout,
+            };
+            let reply = renew::renew(&server.processes, &identity);
+            active.send(&reply.unwrap_or_else(Refusal::into_reply), || {});
+        }
+        Request::PowerOff {} => power::off(active, &server.outbox),
+        // Done by the reader thread or by the interpreter's.
+        Request::Hello { .. }
+        | Request::Ping {}
+        | Request::Input { .. }
+        | Request::Credit { .. }
+        | Request::Kill { .. }
+        | Request::Cancel {}
+        | Request::Eval { .. } => {}
+    }
+    Vec::new()
+}
+
+fn limit(milliseconds: Option<u64>) -> Option<Duration> {
+    milliseconds.map(Duration::from_millis)
+}

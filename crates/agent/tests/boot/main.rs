@@ -1,0 +1,208 @@
+//! Goal: the agent as the first process of a real machine. Method: QEMU without KVM boots a kernel
+//! and an initramfs with the agent as `/init`; the real client talks to it over virtio-serial.
+//!
+//! Needs `FORKD_TEST_KERNEL` and `FORKD_TEST_INITRAMFS` (the agent, the drivers, and a busybox), for
+//! the disk `FORKD_TEST_ROOT_DISK` (ext4) too, and is run with `--ignored`: a machine without them
+//! reports these tests as ignored, not as passed.
+
+#![expect(clippy::unwrap_used, reason = "a test whose setup fails has failed")]
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use forkd_engine::guest::{ExecRequest, FileWrite, GuestAgent, Identity};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+/// A boot without KVM on a busy machine.
+const BOOT: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(20);
+
+const SHELL: [&str; 2] = ["sh", "-c"];
+
+struct Machine {
+    process: Child,
+    folder: TempDir,
+}
+
+impl Machine {
+    fn start(more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("agent");
+        let mut command = Command::new("qemu-system-x86_64");
+        command
+            .args("-M microvm -accel tcg -m 256 -nographic -nodefaults -no-user-config".split(' '))
+            .args("-no-reboot -serial stdio -device virtio-serial-device".split(' '))
+            .arg("-append")
+            .arg(command_line())
+            .arg("-kernel")
+            .arg(given("FORKD_TEST_KERNEL"))
+            .arg("-initrd")
+            .arg(given("FORKD_TEST_INITRAMFS"))
+            .arg("-chardev")
+            .arg(format!("socket,id=a,path={},server=on,wait=off", socket.display()))
+            .args(["-device", "virtserialport,chardev=a,name=forkd.agent"])
+            .args(more)
+            .stdin(Stdio::null());
+        let process = command.spawn().unwrap();
+        let start = Instant::now();
+        while !socket.exists() {
+            assert!(start.elapsed() < SOON, "QEMU does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self { process, folder }
+    }
+
+    async fn greet(&self) -> GuestAgent {
+        let stream = UnixStream::connect(self.folder.path().join("agent")).await.unwrap();
+        let agent = GuestAgent::connect(stream).unwrap();
+        agent.hello(BOOT).await.unwrap();
+        agent
+    }
+
+    fn has_ended(&mut self, within: Duration) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < within {
+            if self.process.try_wait().unwrap().is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It has ended already where a test ended it.
+        self.process.kill().ok();
+        self.process.wait().unwrap();
+    }
+}
+
+/// Without KVM the kernel measures its time stamp counter against an emulated timer, which fails now
+/// and then on a busy host; it then waits for ever for interrupts that this machine type does not
+/// deliver. So it is told the host's frequency, near enough for a test.
+fn command_line() -> String {
+    let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let mhz = facts.lines().find_map(|line| line.strip_prefix("cpu MHz")?.split_once(": "));
+    let khz = mhz.map_or(String::new(), |(_, mhz)| mhz.replace('.', ""));
+    format!("console=ttyS0 quiet reboot=t panic=-1 tsc=reliable tsc_early_khz={khz}")
+}
+
+fn given(name: &str) -> PathBuf {
+    std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set")).into()
+}
+
+async fn shell(agent: &GuestAgent, script: &str) -> String {
+    let request = ExecRequest::new([SHELL[0], SHELL[1], script]);
+    let output = agent.exec(request).await.unwrap();
+    assert_eq!(output.exit_code, 0, "{script}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+fn identity(name: &str) -> Identity {
+    Identity {
+        instance_id: name.to_owned(),
+        hostname: name.to_owned(),
+        machine_id: "0123456789abcdef".repeat(2),
+    }
+}
+
+#[tokio::test]
+#[ignore = "boots a VM: needs QEMU, FORKD_TEST_KERNEL, FORKD_TEST_INITRAMFS"]
+async fn the_first_process_sets_up_the_machine_and_renews_its_identity() {
+    let mut machine = Machine::start(&["-rtc", "base=2001-01-01"]);
+    let agent = machine.greet().await;
+    let facts = agent.hello(SOON).await.unwrap();
+    assert!(facts.is_init && !facts.has_root_disk, "{facts:?}");
+    for folder in ["/proc", "/sys", "/dev", "/dev/pts", "/dev/shm", "/run", "/sys/fs/cgroup"] {
+        let mounted = shell(&agent, &format!("grep -c ' {folder} ' /proc/mounts")).await;
+        assert_eq!(mounted, "1", "{folder}");
+    }
+    assert_eq!(shell(&agent, "cat /sys/class/net/lo/flags").await, "0x9", "loopback is up");
+
+    let hook = FileWrite {
+        mode: Some(0o755),
+        create_parents: true,
+        ..FileWrite::new("/etc/forkd/on-fork.d/10-note")
+    };
+    let content = b"#!/bin/sh\necho $FORKD_INSTANCE_ID > /run/noted\nexit 3\n".to_vec();
+    agent.write_file(hook, content, SOON).await.unwrap();
+    let slow = FileWrite { mode: Some(0o755), ..FileWrite::new("/etc/forkd/on-fork.d/20-slow") };
+    agent.write_file(slow, b"#!/bin/sh\nsleep 100\n".to_vec(), SOON).await.unwrap();
+    let renewal = agent.renew(&identity("sb-one"), Duration::from_secs(6)).await.unwrap();
+    let hooks: Vec<_> =
+        renewal.hooks.iter().map(|hook| (hook.name.as_str(), hook.exit_code)).collect();
+    assert_eq!(hooks, [("10-note", 3), ("20-slow", 124)]);
+    assert!(renewal.clock_step_ns > 20 * 365 * 24 * 3600 * 1_000_000_000);
+    let state = "hostname; cat /etc/hostname /etc/machine-id /run/forkd/instance-id /run/noted";
+    let id = "0123456789abcdef".repeat(2);
+    assert_eq!(shell(&agent, state).await, format!("sb-one\nsb-one\n{id}\nsb-one\nsb-one"));
+    let guest: u64 = shell(&agent, "date +%s").await.parse().unwrap();
+    let host = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    assert!(host.abs_diff(guest) <= 2, "guest {guest}, host {host}");
+
+    agent.power_off(SOON).await.unwrap();
+    assert!(machine.has_ended(SOON), "the machine stays on");
+}
+
+#[tokio::test]
+#[ignore = "boots a VM: needs QEMU, FORKD_TEST_KERNEL, FORKD_TEST_INITRAMFS"]
+async fn the_first_process_reaps_orphans_and_serves_one_host_after_the_other() {
+    let machine = Machine::start(&[]);
+    let agent = machine.greet().await;
+    for _ in 0..20 {
+        shell(&agent, "(sleep 0.1 &) ; true").await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(shell(&agent, "grep -l 'State:.Z' /proc/[0-9]*/status | wc -l").await, "0");
+
+    let started = Instant::now();
+    let rounds = 20;
+    for round in 0..rounds {
+        let renewal = agent.renew(&identity(&format!("sb-{round}")), SOON).await.unwrap();
+        assert_eq!(renewal.hooks, []);
+    }
+    println!("renew takes {:?} on average", started.elapsed() / rounds);
+
+    // The old host goes away in the middle of a request, and a new one comes.
+    let flood = ExecRequest::new([SHELL[0], SHELL[1], "while true; do echo flood; done"]);
+    let mut stream = agent.exec_stream(flood).unwrap();
+    stream.next().await.unwrap();
+    stream.next().await.unwrap();
+    // The flood fills the way up to us, in the middle of a frame.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    drop((agent, stream));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let agent = machine.greet().await;
+    assert_eq!(shell(&agent, "echo still here").await, "still here");
+    let content: Vec<u8> = (0..5_000_000u32).map(|n| (n >> 2).to_le_bytes()[0]).collect();
+    agent.write_file(FileWrite::new("/tmp/content"), content.clone(), BOOT).await.unwrap();
+    let back = agent.read_file("/tmp/content", BOOT).await.unwrap();
+    assert!(back == content, "the content changed on the way");
+}
+
+#[tokio::test]
+#[ignore = "boots a VM: needs QEMU, FORKD_TEST_KERNEL, FORKD_TEST_INITRAMFS, FORKD_TEST_ROOT_DISK"]
+async fn the_first_process_moves_to_the_disk() {
+    let disk = format!(
+        "if=none,id=disk,format=raw,snapshot=on,file={}",
+        given("FORKD_TEST_ROOT_DISK").display()
+    );
+    let mut machine = Machine::start(&["-drive", &disk, "-device", "virtio-blk-device,drive=disk"]);
+    let agent = machine.greet().await;
+    assert!(agent.hello(SOON).await.unwrap().has_root_disk);
+    let root = agent.read_file("/proc/mounts", SOON).await.unwrap();
+    let root = String::from_utf8(root).unwrap();
+    let line = root.lines().rfind(|line| line.split(' ').nth(1) == Some("/")).unwrap();
+    assert!(line.starts_with("/dev/vda / ext4 rw,noatime"), "{root}");
+    for folder in ["/proc", "/sys", "/dev", "/dev/pts", "/dev/shm", "/run"] {
+        assert!(root.contains(&format!(" {folder} ")), "{folder}: {root}");
+    }
+    agent.renew(&identity("sb-disk"), SOON).await.unwrap();
+    assert_eq!(agent.read_file("/etc/hostname", SOON).await.unwrap(), b"sb-disk\n");
+    agent.power_off(SOON).await.unwrap();
+    assert!(machine.has_ended(SOON), "the machine stays on");
+}

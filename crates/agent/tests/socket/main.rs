@@ -1,0 +1,8 @@
+//! The agent as an ordinary process behind a Unix socket. Needs no VM and no privileges; `python3` in
+//! the usual places.
+
+#![expect(clippy::unwrap_used, reason = "a test whose setup fails has failed")]
+
+mod agent_serves_over_a_socket;
+mod agent_survives_broken_links;
+mod support;

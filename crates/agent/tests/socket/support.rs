@@ -1,0 +1,66 @@
+//! An agent process on this machine, and connections to it.
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use forkd_engine::guest::GuestAgent;
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+/// Long enough for a busy machine; no test waits this long when all is well.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Ends its process when dropped.
+pub(crate) struct LocalAgent {
+    process: Child,
+    pub(crate) folder: TempDir,
+}
+
+impl LocalAgent {
+    pub(crate) fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    /// Starts with a changed command line or environment.
+    pub(crate) fn start_with(change: impl FnOnce(&mut Command)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkd-agent"));
+        command.arg("--socket").arg(folder.path().join("agent"));
+        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        change(&mut command);
+        let agent = Self { process: command.spawn().unwrap(), folder };
+        let start = Instant::now();
+        while !agent.socket().exists() {
+            assert!(start.elapsed() < SOON, "the agent does not listen");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        agent
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("agent")
+    }
+
+    pub(crate) async fn stream(&self) -> UnixStream {
+        UnixStream::connect(self.socket()).await.unwrap()
+    }
+
+    /// A connection that has greeted.
+    pub(crate) async fn greet(&self) -> GuestAgent {
+        let agent = GuestAgent::connect(self.stream().await).unwrap();
+        agent.hello(SOON).await.unwrap();
+        agent
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for LocalAgent {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}

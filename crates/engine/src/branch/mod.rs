@@ -1,0 +1,162 @@
+//! A branch: an immutable snapshot of a running sandbox, with the shortest pause.
+//!
+//! ```text
+//! prepare -> [pause -> save device state -> freeze disk -> protect -> resume] -> sweep -> seal -> publish
+//!             `-------------------- pause window --------------------------'
+//! ```
+//!
+//! `prepare` makes everything that can be made while the guest runs; `window` is the pause window and
+//! nothing else; `seal` makes the snapshot usable; `publish` makes it durable, in the background.
+//!
+//! The three modes are one pipeline: `full` and `diff` copy the pages before the guest resumes, `live`
+//! after; `full` takes the pages of the layers below as well.
+
+mod prepare;
+mod publish;
+mod seal;
+mod window;
+
+pub(crate) use publish::in_background as publish_in_background;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use forkd_capture::{CaptureStats, CaptureTarget, CapturedPages};
+use forkd_types::{BranchMode, BranchPhase, PhaseTimes, SnapshotTag};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::engine::Inner;
+use crate::guest::GuestAgent;
+use crate::sandbox::{Machine, SandboxHandle};
+use crate::{BranchReport, EngineError};
+
+/// A branch that a sandbox's task is asked for.
+pub(crate) struct BranchOrder {
+    pub(crate) tag: SnapshotTag,
+    pub(crate) mode: BranchMode,
+    pub(crate) requested_at: Instant,
+    /// Told when the source runs again.
+    pub(crate) resumed: oneshot::Sender<()>,
+    /// Told how it ended.
+    pub(crate) done: oneshot::Sender<Result<(), EngineError>>,
+}
+
+impl BranchOrder {
+    /// Answers without doing anything.
+    pub(crate) fn refuse(self, error: EngineError) {
+        // Whoever asked may have gone away.
+        self.done.send(Err(error)).ok();
+    }
+}
+
+/// Times of phases as they happen.
+#[derive(Debug, Default)]
+struct Clock(PhaseTimes);
+
+impl Clock {
+    fn time<T>(&mut self, phase: BranchPhase, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let value = work();
+        self.0.record(phase, begun.elapsed());
+        value
+    }
+}
+
+/// A branch after its pause window.
+struct Swept {
+    target: CaptureTarget,
+    pages: CapturedPages,
+    stats: CaptureStats,
+}
+
+/// Takes a branch and answers the order. Blocks for as long as it takes. The machine comes back in
+/// any case, running unless its VMM died.
+pub(crate) fn run(
+    inner: &Arc<Inner>,
+    handle: &SandboxHandle,
+    mut machine: Machine,
+    agent: &GuestAgent,
+    runtime: &Handle,
+    order: BranchOrder,
+) -> Machine {
+    let BranchOrder { tag, mode, requested_at, resumed, done } = order;
+    let span = tracing::info_span!("branch", sandbox = %handle.id(), snapshot = %tag, %mode);
+    let _entered = span.enter();
+    let context = Context { inner, handle, agent, runtime, tag: &tag, mode, requested_at };
+    // The paused guard resumes while a panic unwinds; the sandbox need not die of it.
+    let taken = AssertUnwindSafe(|| context.take(&mut machine, resumed));
+    let result = std::panic::catch_unwind(taken)
+        .unwrap_or_else(|_| Err(EngineError::Internal("the branch panicked".to_owned())));
+    match &result {
+        Ok(()) => publish::in_background(inner, &tag),
+        Err(error) => {
+            tracing::info!(%error, "branch failed");
+            inner.catalog.fail(&inner.registry, &tag, &describe(error));
+        }
+    }
+    // Whoever asked may have gone away; the snapshot is there all the same.
+    done.send(result).ok();
+    machine
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// What all phases of one branch share.
+struct Context<'a> {
+    inner: &'a Arc<Inner>,
+    handle: &'a SandboxHandle,
+    agent: &'a GuestAgent,
+    runtime: &'a Handle,
+    tag: &'a SnapshotTag,
+    mode: BranchMode,
+    requested_at: Instant,
+}
+
+impl Context<'_> {
+    fn take(&self, machine: &mut Machine, resumed: oneshot::Sender<()>) -> Result<(), EngineError> {
+        let mut clock = Clock::default();
+        let prepared = clock.time(BranchPhase::Prepare, || self.prepare(machine))?;
+        let (after, sink) = self.window(machine, prepared, &mut clock)?;
+        // Nobody waits for this when the request is answered at the end.
+        resumed.send(()).ok();
+        let swept = match after.capture {
+            window::Capture::Running(closed) => {
+                let captured = clock.time(BranchPhase::Sweep, || closed.sweep())?;
+                Swept { target: captured.target, pages: captured.pages, stats: captured.stats }
+            }
+            window::Capture::Done(swept) => swept,
+        };
+        machine.put_target(swept.target);
+        let mut report = BranchReport {
+            mode: self.mode,
+            pause: after.resumed.pause,
+            held_by_vmm: after.resumed.held_by_vmm,
+            dirty: swept.stats.dirty.bytes(),
+            stored: swept.stats.stored.bytes(),
+            faults: swept.stats.faults,
+            fault_service_median: swept.stats.fault_service_median,
+            fault_service_max: swept.stats.fault_service_max,
+            ..BranchReport::default()
+        };
+        let layers = clock.time(BranchPhase::Seal, || {
+            self.seal_layer(machine, sink, swept.pages, &after.device_state)
+        })?;
+        report.phases = clock.0;
+        report.ready = self.requested_at.elapsed();
+        self.seal_snapshot(layers, after.frozen_overlays, &report)
+    }
+}

@@ -1,0 +1,108 @@
+//! The pause window: from the pause request to the confirmed resume.
+//!
+//! What happens in it, and nothing else, for a live branch:
+//!
+//! 1. one byte to QEMU and its reply to `stop`;
+//! 2. one byte and the reply to `xen-save-devices-state`: QEMU writes 4 to 18 KiB to tmpfs;
+//! 3. with a disk, one byte and the reply to `blockdev-snapshot`;
+//! 4. a scan of the VMM's page tables (`PAGEMAP_SCAN`), one ioctl for each run to protect it;
+//! 5. one byte and the reply to `cont`.
+//!
+//! The device state is saved before the dirty set is closed, because saving may write guest memory.
+//! From the first protected page on, the capture's thread serves faults: the VMM's threads may need
+//! them to answer `cont`.
+//!
+//! The guest agent's socket is quiet throughout: what is written there, QEMU puts into guest memory
+//! even while the vCPUs stand still, and the child would have it in memory but not in the device
+//! state.
+
+use std::path::PathBuf;
+
+use forkd_capture::ClosedCapture;
+use forkd_store::LayerWriter;
+use forkd_types::{BranchMode, BranchPhase, LayerId, limit};
+use forkd_vmm::{PausePlan, PausedVm, Resumed};
+
+use super::prepare::Prepared;
+use super::{Clock, Context, Swept};
+use crate::EngineError;
+use crate::sandbox::Machine;
+
+/// What the window leaves.
+pub(super) struct AfterWindow {
+    pub(super) resumed: Resumed,
+    pub(super) capture: Capture,
+    pub(super) device_state: PathBuf,
+    /// The disk of the snapshot, lowest first.
+    pub(super) frozen_overlays: Vec<LayerId>,
+}
+
+/// How far the capture is when the guest runs again.
+pub(super) enum Capture {
+    /// Live: pages are protected and still to be copied.
+    Running(ClosedCapture),
+    /// All pages have been copied in the window.
+    Done(Swept),
+}
+
+impl Context<'_> {
+    pub(super) fn window(
+        &self,
+        machine: &mut Machine,
+        prepared: Prepared,
+        clock: &mut Clock,
+    ) -> Result<(AfterWindow, LayerWriter), EngineError> {
+        let Prepared { capture, sink, overlay, device_state } = prepared;
+        let (new_id, node) = overlay.map(|new| (new.id, new.node)).unzip();
+        let plan = PausePlan { device_state: device_state.clone(), overlay: node.clone() };
+        let mut frozen = false;
+        let inside = |machine: &mut Machine| -> Result<(Resumed, Capture), EngineError> {
+            let loaded = machine.vm.prepare_pause(plan)?;
+            // The last thing before the pause: requests to the guest wait from here on.
+            let _quiet = self.runtime.block_on(self.agent.quiesce(limit::QUIESCE_DEADLINE))?;
+            let mut paused = clock.time(BranchPhase::Pause, || loaded.pause())?;
+            clock.time(BranchPhase::SaveDeviceState, || paused.save_device_state())?;
+            clock.time(BranchPhase::FreezeDisk, || paused.freeze_disk())?;
+            frozen = true;
+            let closed = clock.time(BranchPhase::Protect, || capture.close_dirty_set())?;
+            let capture = match self.mode {
+                BranchMode::Live => Capture::Running(closed),
+                BranchMode::Diff | BranchMode::Full => {
+                    let captured = clock.time(BranchPhase::Sweep, || closed.sweep())?;
+                    let (target, pages) = (captured.target, captured.pages);
+                    Capture::Done(Swept { target, pages, stats: captured.stats })
+                }
+            };
+            let resumed = clock.time(BranchPhase::Resume, || PausedVm::resume(paused))?;
+            Ok((resumed, capture))
+        };
+        let outcome = inside(machine);
+        let frozen_overlays = machine.overlays.clone();
+        if let Some(id) = new_id {
+            if frozen {
+                // The source writes there now, whatever became of the branch.
+                machine.overlays.push(id.clone());
+                self.handle.push_overlay(id);
+            } else {
+                self.give_up_overlay(machine, &id, node.as_ref());
+            }
+        }
+        let (resumed, capture) = outcome?;
+        Ok((AfterWindow { resumed, capture, device_state, frozen_overlays }, sink))
+    }
+
+    fn give_up_overlay(
+        &self,
+        machine: &mut Machine,
+        id: &LayerId,
+        node: Option<&forkd_vmm::DiskOverlay>,
+    ) {
+        if let Some(node) = node
+            && let Err(error) = machine.vm.remove_overlay(node)
+            && !machine.vm.has_ended()
+        {
+            tracing::warn!(%error, "an unused disk overlay stays open in the VMM");
+        }
+        self.inner.files.remove_overlay(id);
+    }
+}

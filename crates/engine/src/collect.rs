@@ -1,0 +1,42 @@
+//! Removal of what nothing reaches any more. A layer or overlay is reachable from every snapshot that
+//! lists it and from every sandbox that runs over it; what is reachable from neither is removed.
+
+use std::collections::BTreeSet;
+
+use forkd_types::LayerId;
+
+use crate::engine::Inner;
+
+/// Layers and overlays that something has let go of.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Candidates {
+    pub(crate) layers: Vec<LayerId>,
+    pub(crate) overlays: Vec<LayerId>,
+}
+
+impl Inner {
+    /// Removes those of `candidates` that nothing reaches.
+    pub(crate) fn collect(&self, candidates: &Candidates) {
+        let (layers, overlays) = self.reachable();
+        for id in candidates.layers.iter().filter(|id| !layers.contains(*id)) {
+            self.files.remove_layer(id);
+        }
+        for id in candidates.overlays.iter().filter(|id| !overlays.contains(*id)) {
+            self.files.remove_overlay(id);
+        }
+    }
+
+    /// All layers and overlays that snapshots and sandboxes need.
+    pub(crate) fn reachable(&self) -> (BTreeSet<LayerId>, BTreeSet<LayerId>) {
+        let (mut layers, mut overlays) = (BTreeSet::new(), BTreeSet::new());
+        for row in self.catalog.list() {
+            layers.extend(row.manifest.layers);
+            overlays.extend(row.manifest.overlays);
+        }
+        for sandbox in self.sandboxes() {
+            layers.extend(sandbox.layers());
+            overlays.extend(sandbox.overlays());
+        }
+        (layers, overlays)
+    }
+}

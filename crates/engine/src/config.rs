@@ -1,0 +1,52 @@
+//! Where the engine works and with what.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use forkd_vmm::Accelerator;
+
+/// What [`crate::Engine::open`] needs.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Durable files.
+    pub state_dir: PathBuf,
+    /// Hot memory layers; on tmpfs.
+    pub hot_dir: PathBuf,
+    /// Sockets and logs of VMs. Its path must be short: socket paths are limited to 107 bytes.
+    pub run_dir: PathBuf,
+    /// Images.
+    pub image_dir: PathBuf,
+    /// The VMM's preload library.
+    pub shim: PathBuf,
+    /// What executes guests.
+    pub accelerator: AcceleratorChoice,
+    /// QEMU; by default the distribution's.
+    pub qemu: Option<PathBuf>,
+}
+
+/// How the accelerator is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcceleratorChoice {
+    /// KVM if a guest boots on it, else emulation.
+    Auto,
+    /// This one.
+    Forced(Accelerator),
+}
+
+/// The given word is no accelerator.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an accelerator: use `auto`, `kvm` or `tcg`")]
+pub struct UnknownAccelerator(pub String);
+
+impl FromStr for AcceleratorChoice {
+    type Err = UnknownAccelerator;
+
+    fn from_str(value: &str) -> Result<Self, UnknownAccelerator> {
+        match value {
+            "auto" => Ok(Self::Auto),
+            "kvm" => Ok(Self::Forced(Accelerator::Kvm)),
+            "tcg" => Ok(Self::Forced(Accelerator::Tcg)),
+            other => Err(UnknownAccelerator(other.chars().take(32).collect())),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What the engine tells its callers: plain values, a copy of the truth at one moment.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use forkd_types::{
+    BranchMode, ByteCount, PhaseTimes, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
+};
+
+use crate::EngineError;
+
+/// An image that templates can be built from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// Its name.
+    pub name: String,
+    /// One line for people.
+    pub description: String,
+}
+
+/// A template to be built.
+#[derive(Debug, Clone)]
+pub struct TemplateRequest {
+    /// The tag of the snapshot to make; an existing one is an error.
+    pub tag: SnapshotTag,
+    /// Name of the image.
+    pub image: String,
+    /// Guest RAM.
+    pub memory: ByteCount,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Program run in the guest before the freeze; empty for none. A non-zero exit fails the build.
+    pub warm: Vec<String>,
+}
+
+/// A snapshot, as far as callers care.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// Its name.
+    pub tag: SnapshotTag,
+    /// Where its durable files are.
+    pub directory: PathBuf,
+    /// When it was requested.
+    pub created_at: SystemTime,
+    /// The sandbox that it was branched from; none for a template.
+    pub branched_from: Option<SandboxId>,
+    /// The snapshot whose layers it builds on.
+    pub parent_tag: Option<SnapshotTag>,
+    /// Whether it can be used.
+    pub status: SnapshotStatus,
+    /// Whether it is also on disk and survives a reboot.
+    pub durable: bool,
+    /// The image at the root of its lineage.
+    pub image: String,
+    /// Guest RAM.
+    pub memory: ByteCount,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Figures of the branch that made it; none for a template.
+    pub branch: Option<BranchReport>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// How many layers a child of it maps.
+    pub chain_depth: usize,
+    /// Bytes of its own memory layer.
+    pub memory_layer: ByteCount,
+}
+
+/// Figures of one branch.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BranchReport {
+    /// Which pages were captured, and when.
+    pub mode: BranchMode,
+    /// Every phase; `publish` appears once it is over.
+    pub phases: PhaseTimes,
+    /// The pause window: from the pause request to the confirmed resume.
+    pub pause: Duration,
+    /// The same as the VMM's own STOP and RESUME events tell it: shorter by the way to and from.
+    pub held_by_vmm: Option<Duration>,
+    /// From the request to the usable snapshot.
+    pub ready: Duration,
+    /// Pages in the dirty set.
+    pub dirty: ByteCount,
+    /// Bytes stored: without zero pages.
+    pub stored: ByteCount,
+    /// Write faults of the guest that were served during the capture.
+    pub faults: u64,
+    /// Median time from reading a fault to its release.
+    pub fault_service_median: Option<Duration>,
+    /// The longest such time.
+    pub fault_service_max: Option<Duration>,
+}
+
+/// A sandbox, as far as callers care.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Its name.
+    pub id: SandboxId,
+    /// The snapshot that it was started from.
+    pub snapshot_tag: SnapshotTag,
+    /// When it was requested.
+    pub created_at: SystemTime,
+    /// The VMM's process.
+    pub pid: Option<u32>,
+    /// Where it stands.
+    pub state: SandboxState,
+    /// Branches taken from it.
+    pub branch_count: u64,
+    /// Host name given at the renewal.
+    pub hostname: String,
+    /// From the request until its guest agent had confirmed the renewal.
+    pub started_in: Option<Duration>,
+    /// Why it is dead.
+    pub error: Option<String>,
+}
+
+/// A branch to be taken.
+#[derive(Debug, Clone)]
+pub struct BranchRequest {
+    /// Tag of the new snapshot; by default `branch-<sandbox>-<time>-<random>`.
+    pub tag: Option<SnapshotTag>,
+    /// Which pages, when.
+    pub mode: BranchMode,
+    /// Children to start from it at once.
+    pub children: u32,
+    /// When to answer.
+    pub wait: Wait,
+}
+
+/// When a branch is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// When the source runs again: the snapshot is still `writing`. Excludes children.
+    UntilResumed,
+    /// When the snapshot is ready and all children have been started.
+    UntilReady,
+}
+
+/// What a branch gave.
+#[derive(Debug)]
+pub struct Branch {
+    /// The new snapshot.
+    pub snapshot: Snapshot,
+    /// One result for each child asked for.
+    pub children: Vec<Result<Sandbox, EngineError>>,
+}
+
+/// What stands in the way of removing a snapshot, and what to do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeletePolicy {
+    /// Refuse when anything depends on it.
+    Refuse,
+    /// Remove dependent sandboxes and snapshots too.
+    Cascade,
+}
+
+/// How a long request comes along; a percentage would be a guess.
+pub trait ProgressSink: Send + Sync {
+    /// A new step has begun, such as `boot the guest`.
+    fn step(&self, name: &str);
+}
+
+/// Nobody watches.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoProgress;
+
+impl ProgressSink for NoProgress {
+    fn step(&self, _name: &str) {}
+}
+
+/// What the engine has and holds, for metrics and `doctor`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Sandboxes by state.
+    pub sandboxes: BTreeMap<&'static str, usize>,
+    /// Snapshots by status.
+    pub snapshots: BTreeMap<&'static str, usize>,
+    /// Bytes in the hot directory.
+    pub hot: ByteCount,
+}

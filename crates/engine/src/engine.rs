@@ -1,0 +1,483 @@
+//! The facade: what can be asked of forkd.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use forkd_store::{
+    Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles,
+    used_bytes,
+};
+use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
+use forkd_vmm::{Accelerator, VmmTools};
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::task::TaskTracker;
+
+use crate::branch::{self, BranchOrder};
+use crate::catalog::{Catalog, from_figures};
+use crate::collect::Candidates;
+use crate::guest::{EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileWrite, Pulse};
+use crate::sandbox::{Order, SandboxHandle, start_child};
+use crate::{
+    Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo, ProgressSink,
+    Sandbox, Snapshot, TemplateRequest, Usage, Wait, accelerator, images, reconcile, template,
+};
+
+/// Everything that one daemon owns. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: EngineConfig,
+    pub(crate) files: StoreFiles,
+    pub(crate) registry: Registry,
+    pub(crate) catalog: Catalog,
+    pub(crate) accelerator: Accelerator,
+    pub(crate) tools: VmmTools,
+    pub(crate) machine: MachineIdentity,
+    /// Bounds how many children load at the same time.
+    pub(crate) starting: Semaphore,
+    /// One snapshot is published at a time: more would only compete for the disk.
+    pub(crate) publishing: Semaphore,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) runtime: tokio::runtime::Handle,
+    sandboxes: Mutex<BTreeMap<SandboxId, Arc<SandboxHandle>>>,
+}
+
+/// Time that a read or a write of a guest file may take.
+const FILE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
+/// Time that a ping may take.
+const PING_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl Engine {
+    /// Opens the store, deals with what an earlier daemon left, and chooses the accelerator.
+    ///
+    /// # Errors
+    /// When a directory or the registry cannot be used, or QEMU is missing.
+    pub async fn open(config: EngineConfig) -> Result<Self, EngineError> {
+        let files = StoreFiles::open(&config.state_dir, &config.hot_dir)?;
+        let run_dir = config.run_dir.clone();
+        fs::create_dir_all(&run_dir).map_err(|source| StoreError::File {
+            what: "create directory",
+            path: run_dir,
+            source,
+        })?;
+        let registry = Registry::open(&files.registry())?;
+        reconcile::reap_sandboxes(&registry, &files, &config.run_dir)?;
+        let rows = reconcile::settle_snapshots(&registry)?;
+        reconcile::sweep_files(&files, &rows);
+        let chosen = accelerator::choose(&config).await?;
+        let inner = Inner {
+            files,
+            registry,
+            catalog: Catalog::new(rows),
+            accelerator: chosen.accelerator,
+            tools: chosen.tools,
+            machine: chosen.identity,
+            starting: Semaphore::new(limit::CHILDREN_STARTING_MAX),
+            publishing: Semaphore::new(1),
+            tasks: TaskTracker::new(),
+            runtime: tokio::runtime::Handle::current(),
+            sandboxes: Mutex::new(BTreeMap::new()),
+            config,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Removes all sandboxes and waits for work in the background.
+    pub async fn shut_down(&self) {
+        for handle in self.inner.sandboxes() {
+            if let Err(error) = self.remove_sandbox(handle.id()).await {
+                tracing::warn!(sandbox = %handle.id(), %error, "cannot remove a sandbox");
+            }
+        }
+        self.inner.starting.close();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+
+    /// What executes guests here.
+    #[must_use]
+    pub fn accelerator(&self) -> Accelerator {
+        self.inner.accelerator
+    }
+
+    /// The images that templates can be built from.
+    #[must_use]
+    pub fn images(&self) -> Vec<ImageInfo> {
+        images::list(&self.inner.config.image_dir)
+    }
+
+    /// Boots an image, warms it up, and freezes it as a snapshot.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; nothing is left of a template that failed.
+    pub async fn build_template(
+        &self,
+        request: TemplateRequest,
+        progress: Arc<dyn ProgressSink>,
+    ) -> Result<Snapshot, EngineError> {
+        template::build(&self.inner, &request, progress.as_ref()).await?;
+        self.snapshot(&request.tag)
+    }
+
+    /// All snapshots, oldest first.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.inner.catalog.list().into_iter().map(|row| self.inner.snapshot(row)).collect()
+    }
+
+    /// One snapshot.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSnapshot`].
+    pub fn snapshot(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
+        self.inner.catalog.get(tag).map(|row| self.inner.snapshot(row))
+    }
+
+    /// Waits until a snapshot is usable.
+    ///
+    /// # Errors
+    /// [`EngineError::SnapshotNotReady`] when it fails instead.
+    pub async fn wait_ready(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
+        self.inner.catalog.settled(tag).await.map(|row| self.inner.snapshot(row))
+    }
+
+    /// Removes a snapshot, and what nothing else needs of it.
+    ///
+    /// # Errors
+    /// [`EngineError::SnapshotInUse`] names sandboxes and snapshots that build on it.
+    pub async fn delete_snapshot(
+        &self,
+        tag: &SnapshotTag,
+        policy: DeletePolicy,
+    ) -> Result<(), EngineError> {
+        let row = self.inner.catalog.get(tag)?;
+        let (snapshots, sandboxes) = self.inner.dependents(tag);
+        let names = snapshots.iter().map(ToString::to_string);
+        let names: Vec<String> = names.chain(sandboxes.iter().map(ToString::to_string)).collect();
+        if !names.is_empty() && policy == DeletePolicy::Refuse {
+            let dependents = names.join(", ");
+            return Err(EngineError::SnapshotInUse { tag: tag.clone(), dependents });
+        }
+        for id in sandboxes {
+            self.remove_sandbox(&id).await?;
+        }
+        for child in snapshots {
+            match Box::pin(self.delete_snapshot(&child, policy)).await {
+                Ok(()) | Err(EngineError::UnknownSnapshot { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.inner.catalog.remove(&self.inner.registry, tag)?;
+        let (layers, overlays) = (row.manifest.layers, row.manifest.overlays);
+        self.inner.collect(&Candidates { layers, overlays });
+        Ok(())
+    }
+
+    /// All sandboxes, oldest first.
+    #[must_use]
+    pub fn sandboxes(&self) -> Vec<Sandbox> {
+        let mut all: Vec<Sandbox> = self.inner.sandboxes().iter().map(|h| h.sandbox()).collect();
+        all.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        all
+    }
+
+    /// One sandbox.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSandbox`].
+    pub fn sandbox(&self, id: &SandboxId) -> Result<Sandbox, EngineError> {
+        self.inner.handle(id).map(|handle| handle.sandbox())
+    }
+
+    /// Starts `count` children of a snapshot: all or none.
+    ///
+    /// # Errors
+    /// The first error; children that were started are removed.
+    pub async fn fork(&self, tag: &SnapshotTag, count: u32) -> Result<Vec<Sandbox>, EngineError> {
+        let mut started = Vec::new();
+        let mut failed = None;
+        for result in self.start_children(tag, count).await? {
+            match result {
+                Ok(sandbox) => started.push(sandbox),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        let Some(error) = failed else { return Ok(started) };
+        for sandbox in started {
+            self.remove_sandbox(&sandbox.id).await?;
+        }
+        Err(error)
+    }
+
+    async fn start_children(
+        &self,
+        tag: &SnapshotTag,
+        count: u32,
+    ) -> Result<Vec<Result<Sandbox, EngineError>>, EngineError> {
+        if count > limit::CHILDREN_PER_REQUEST_MAX {
+            let problem = format!("{count} is more than {}", limit::CHILDREN_PER_REQUEST_MAX);
+            return Err(EngineError::BadRequest { field: "n", problem });
+        }
+        let start = |_| {
+            let (inner, tag) = (Arc::clone(&self.inner), tag.clone());
+            // A task of its own: a client that goes away must not leave half a child.
+            self.inner.tasks.spawn(async move { start_child(&inner, &tag).await })
+        };
+        let tasks: Vec<_> = (0..count).map(start).collect();
+        let mut results = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let result = task.await;
+            results.push(result.unwrap_or_else(|e| Err(EngineError::Internal(e.to_string()))));
+        }
+        Ok(results)
+    }
+
+    /// Removes a sandbox: its VM ends at once.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSandbox`].
+    pub async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), EngineError> {
+        let handle = self.inner.handle(id)?;
+        let (done, removed) = oneshot::channel();
+        handle.order(Order::Remove(done))?;
+        removed.await.map_err(|_| EngineError::UnknownSandbox { id: id.clone() })
+    }
+
+    /// Takes a branch of a running sandbox, and starts children from it.
+    ///
+    /// # Errors
+    /// See [`EngineError`]. The source runs on in any case, unless its VMM died.
+    pub async fn branch(
+        &self,
+        id: &SandboxId,
+        request: BranchRequest,
+    ) -> Result<Branch, EngineError> {
+        let requested_at = Instant::now();
+        let handle = self.inner.handle(id)?;
+        if handle.sandbox().state == SandboxState::Dead {
+            return Err(handle.not_running());
+        }
+        if request.wait == Wait::UntilResumed && request.children > 0 {
+            let problem = "children can only be started when the snapshot is waited for".to_owned();
+            return Err(EngineError::BadRequest { field: "n", problem });
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let tag = request.tag.unwrap_or_else(|| SnapshotTag::for_branch(id, now));
+        self.reserve_branch(&handle, &tag)?;
+        let (resumed, has_resumed) = oneshot::channel();
+        let (done, outcome) = oneshot::channel();
+        let order =
+            BranchOrder { tag: tag.clone(), mode: request.mode, requested_at, resumed, done };
+        if let Err(error) = handle.order(Order::Branch(Box::new(order))) {
+            self.inner.catalog.remove(&self.inner.registry, &tag)?;
+            return Err(error);
+        }
+        if request.wait == Wait::UntilResumed && has_resumed.await.is_ok() {
+            return Ok(Branch { snapshot: self.snapshot(&tag)?, children: Vec::new() });
+        }
+        let result = outcome.await.unwrap_or_else(|_| Err(handle.not_running()));
+        if let Err(error) = result {
+            self.inner.catalog.fail(&self.inner.registry, &tag, &branch::describe(&error));
+            return Err(error);
+        }
+        let children = self.start_children(&tag, request.children).await?;
+        Ok(Branch { snapshot: self.snapshot(&tag)?, children })
+    }
+
+    fn reserve_branch(&self, handle: &SandboxHandle, tag: &SnapshotTag) -> Result<(), EngineError> {
+        let origin = self.inner.catalog.get(&handle.sandbox().snapshot_tag)?;
+        let manifest = SnapshotManifest {
+            layers: Vec::new(),
+            overlays: Vec::new(),
+            parent_tag: Some(origin.tag),
+            branched_from: Some(handle.id().clone()),
+            ..origin.manifest
+        };
+        self.inner.catalog.reserve(&self.inner.registry, tag, manifest)
+    }
+
+    /// Runs a program in a sandbox.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn exec(
+        &self,
+        id: &SandboxId,
+        request: ExecRequest,
+    ) -> Result<ExecOutput, EngineError> {
+        Ok(self.inner.handle(id)?.agent()?.exec(request).await?)
+    }
+
+    /// Evaluates Python code in a sandbox's persistent interpreter.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn eval(
+        &self,
+        id: &SandboxId,
+        request: EvalRequest,
+    ) -> Result<EvalOutput, EngineError> {
+        Ok(self.inner.handle(id)?.agent()?.eval(request).await?)
+    }
+
+    /// Asks a sandbox's guest agent for a sign of life.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn ping(&self, id: &SandboxId) -> Result<Pulse, EngineError> {
+        Ok(self.inner.handle(id)?.agent()?.ping(PING_DEADLINE).await?)
+    }
+
+    /// Reads a file of a sandbox.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn read_file(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>, EngineError> {
+        Ok(self.inner.handle(id)?.agent()?.read_file(path, FILE_DEADLINE).await?)
+    }
+
+    /// Writes a file of a sandbox.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn write_file(
+        &self,
+        id: &SandboxId,
+        write: FileWrite,
+        data: Vec<u8>,
+    ) -> Result<(), EngineError> {
+        let agent = self.inner.handle(id)?.agent()?;
+        agent.write_file(write, data, FILE_DEADLINE).await?;
+        Ok(())
+    }
+
+    /// What a sandbox's guest wrote to its console since it was forked.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSandbox`], or when the log cannot be read.
+    pub fn console_log(&self, id: &SandboxId) -> Result<Vec<u8>, EngineError> {
+        let handle = self.inner.handle(id)?;
+        let path = self.inner.run_directory(handle.id()).join("console.log");
+        match fs::read(&path) {
+            Ok(bytes) => Ok(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(source) => Err(StoreError::File { what: "read", path, source }.into()),
+        }
+    }
+
+    /// How much there is of everything.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for sandbox in self.sandboxes() {
+            *usage.sandboxes.entry(sandbox.state.name()).or_default() += 1;
+        }
+        for row in self.inner.catalog.list() {
+            *usage.snapshots.entry(row.status.name()).or_default() += 1;
+        }
+        usage.hot = used_bytes(self.inner.files.hot()).unwrap_or_default();
+        usage
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Arc<SandboxHandle>>> {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add_sandbox(&self, handle: Arc<SandboxHandle>) {
+        self.lock().insert(handle.id().clone(), handle);
+    }
+
+    /// Forgets a sandbox whose VM is gone, and removes what belongs to it alone.
+    pub(crate) fn discard_sandbox(&self, handle: &SandboxHandle) {
+        let candidates = Candidates { layers: handle.layers(), overlays: handle.overlays() };
+        self.lock().remove(handle.id());
+        self.collect(&candidates);
+        self.files.remove_vm_directory(handle.id());
+        self.remove_run_directory(handle.id());
+        if let Err(error) = self.registry.remove_sandbox(handle.id()) {
+            tracing::error!(sandbox = %handle.id(), %error, "a removed sandbox keeps its row");
+        }
+    }
+
+    pub(crate) fn sandboxes(&self) -> Vec<Arc<SandboxHandle>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn handle(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
+        let handle = self.lock().get(id).cloned();
+        handle.ok_or_else(|| EngineError::UnknownSandbox { id: id.clone() })
+    }
+
+    /// Snapshots and sandboxes that build on `tag`.
+    fn dependents(&self, tag: &SnapshotTag) -> (Vec<SnapshotTag>, Vec<SandboxId>) {
+        let builds_on = |row: &SnapshotRow| row.manifest.parent_tag.as_ref() == Some(tag);
+        let snapshots = self.catalog.list().into_iter().filter(builds_on).map(|row| row.tag);
+        let sandboxes = self.sandboxes();
+        let sandboxes = sandboxes.iter().filter(|handle| handle.sandbox().snapshot_tag == *tag);
+        (snapshots.collect(), sandboxes.map(|handle| handle.id().clone()).collect())
+    }
+
+    pub(crate) fn run_directory(&self, id: &SandboxId) -> PathBuf {
+        self.config.run_dir.join(id.as_str())
+    }
+
+    pub(crate) fn remove_run_directory(&self, id: &SandboxId) {
+        let path = self.run_directory(id);
+        if let Err(error) = fs::remove_dir_all(&path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "cannot remove a VM's directory");
+        }
+    }
+
+    /// Opens layers in the given order.
+    pub(crate) fn open_chain(&self, layers: &[LayerId]) -> Result<Vec<Layer>, EngineError> {
+        let open = |id: &LayerId| {
+            self.files.restore_hot(id)?;
+            Layer::open_hot(&self.files, id)
+        };
+        Ok(layers.iter().map(open).collect::<Result<Vec<_>, StoreError>>()?)
+    }
+
+    /// Device state fits only the machine that it was saved on.
+    pub(crate) fn require_compatible(&self, row: &SnapshotRow) -> Result<(), EngineError> {
+        if row.manifest.machine == self.machine {
+            return Ok(());
+        }
+        Err(EngineError::Incompatible {
+            tag: row.tag.clone(),
+            made_with: row.manifest.machine.to_string(),
+            running: self.machine.to_string(),
+        })
+    }
+
+    fn snapshot(&self, row: SnapshotRow) -> Snapshot {
+        let branch = row.figures.as_ref().map(from_figures);
+        Snapshot {
+            directory: self.files.state().to_owned(),
+            created_at: row.created_at,
+            branched_from: row.manifest.branched_from,
+            parent_tag: row.manifest.parent_tag,
+            status: row.status,
+            durable: row.durable,
+            image: row.manifest.image,
+            memory: row.manifest.memory,
+            vcpus: row.manifest.vcpus,
+            memory_layer: branch.as_ref().map_or(row.manifest.memory, |report| report.stored),
+            branch,
+            error: row.error,
+            chain_depth: row.manifest.layers.len(),
+            tag: row.tag,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Everything that a request to the engine can end with. The API maps each variant to a stable code.
+
+use std::path::PathBuf;
+
+use forkd_types::{ByteCount, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
+use forkd_vmm::VmmError;
+
+use crate::guest::GuestError;
+
+/// Why a request was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No snapshot has this tag.
+    #[error("no snapshot is tagged `{tag}`")]
+    UnknownSnapshot {
+        /// The tag.
+        tag: SnapshotTag,
+    },
+    /// No sandbox has this id.
+    #[error("there is no sandbox `{id}`")]
+    UnknownSandbox {
+        /// The id.
+        id: SandboxId,
+    },
+    /// No image has this name.
+    #[error("there is no image `{name}` in `{}`; there are: {known}", directory.display())]
+    UnknownImage {
+        /// The name.
+        name: String,
+        /// Where images were looked for.
+        directory: PathBuf,
+        /// Those that exist, comma-separated.
+        known: String,
+    },
+    /// The tag is taken, or being written.
+    #[error("the tag `{tag}` is taken by a snapshot that is {status}")]
+    TagTaken {
+        /// The tag.
+        tag: SnapshotTag,
+        /// State of the snapshot that has it.
+        status: SnapshotStatus,
+    },
+    /// The snapshot is not usable.
+    #[error("snapshot `{tag}` is {status}, not ready{}", reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
+    SnapshotNotReady {
+        /// The tag.
+        tag: SnapshotTag,
+        /// Its state.
+        status: SnapshotStatus,
+        /// Why it failed.
+        reason: Option<String>,
+    },
+    /// A part of the snapshot is missing or damaged.
+    #[error("snapshot `{tag}` cannot be used: {what} of `{layer}` is {state}")]
+    SnapshotDamaged {
+        /// The tag.
+        tag: SnapshotTag,
+        /// Which part.
+        what: &'static str,
+        /// Which layer or file.
+        layer: String,
+        /// `missing` or how it is damaged.
+        state: String,
+    },
+    /// The snapshot was made by a machine that this host cannot reproduce.
+    #[error("snapshot `{tag}` was made with {made_with}, this daemon runs {running}")]
+    Incompatible {
+        /// The tag.
+        tag: SnapshotTag,
+        /// What it needs.
+        made_with: String,
+        /// What is here.
+        running: String,
+    },
+    /// Others depend on the snapshot.
+    #[error("snapshot `{tag}` is needed by: {dependents}")]
+    SnapshotInUse {
+        /// The tag.
+        tag: SnapshotTag,
+        /// Sandboxes and snapshots, comma-separated.
+        dependents: String,
+    },
+    /// The sandbox's state does not permit the request.
+    #[error("sandbox `{id}` is {state}{}", reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
+    SandboxNotRunning {
+        /// The sandbox.
+        id: SandboxId,
+        /// Its state.
+        state: SandboxState,
+        /// Why it is dead.
+        reason: Option<String>,
+    },
+    /// Too many requests wait for one sandbox.
+    #[error("sandbox `{id}` has too many requests waiting")]
+    SandboxBusy {
+        /// The sandbox.
+        id: SandboxId,
+    },
+    /// The sandbox's disk consists of as many overlays as are allowed.
+    #[error("sandbox `{id}` cannot be branched again: its disk has too many overlays")]
+    ChainTooDeep {
+        /// The sandbox.
+        id: SandboxId,
+    },
+    /// The guest agent did not confirm that a child has an identity of its own.
+    #[error(
+        "a child of snapshot `{tag}` was destroyed: its guest agent did not confirm the renewal"
+    )]
+    RenewalNotConfirmed {
+        /// The snapshot.
+        tag: SnapshotTag,
+        /// What the guest agent said, or that it said nothing.
+        #[source]
+        source: GuestError,
+    },
+    /// The guest did not come up.
+    #[error("the guest of image `{image}` did not start; its console ends with: {console}")]
+    BootFailed {
+        /// The image.
+        image: String,
+        /// End of the console.
+        console: String,
+        /// What the guest agent's connection said.
+        #[source]
+        source: GuestError,
+    },
+    /// The command run before the freeze failed.
+    #[error("the warm-up command exited with {exit_code}: {output}")]
+    WarmFailed {
+        /// Its exit code.
+        exit_code: i32,
+        /// End of its output.
+        output: String,
+    },
+    /// Not enough space for what the request may need.
+    #[error("{needed} are needed in `{}`, {free} are free", directory.display())]
+    NoSpace {
+        /// The file system.
+        directory: PathBuf,
+        /// Bytes needed, with reserve.
+        needed: ByteCount,
+        /// Bytes free.
+        free: ByteCount,
+    },
+    /// A field of the request is out of bounds.
+    #[error("{field}: {problem}")]
+    BadRequest {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// `live` cannot be done on this host.
+    #[error("a live branch is not possible here")]
+    LiveUnavailable(#[source] VmmError),
+    /// The guest agent's answer, or its absence.
+    #[error(transparent)]
+    Guest(#[from] GuestError),
+    /// The VMM failed.
+    #[error(transparent)]
+    Vmm(#[from] VmmError),
+    /// Guest memory could not be captured.
+    #[error(transparent)]
+    Capture(#[from] forkd_capture::CaptureError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] forkd_store::StoreError),
+    /// A task of the engine died; a defect of forkd.
+    #[error("internal error: {0}")]
+    Internal(String),
+}

@@ -1,0 +1,409 @@
+//! The handle: one method for each thing that a guest agent does.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use forkd_protocol::{HookReport, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request};
+use tokio::net::UnixStream;
+
+use super::call::{Call, Deadline};
+use super::connection::{Connection, LinkCounters, Tasks};
+use super::exec::{ExecOutput, ExecRequest, ExecStream, append};
+use super::quiesce::{QuiesceGuard, quiesce};
+use super::{GuestError, OUTPUT_BYTES_MAX, OUTPUT_WINDOW_BYTES};
+
+/// How much longer than the guest's own time limit we wait for it to report that it is over.
+const REPORT_MARGIN: Duration = Duration::from_secs(10);
+
+const ENTROPY_BYTES: usize = 64;
+
+/// What an agent says of its guest. All of it comes from the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The version that both sides speak.
+    pub protocol: u32,
+    /// Version of the agent's build.
+    pub agent_version: String,
+    /// As `uname -r`.
+    pub kernel_release: String,
+    /// Of the kernel; equal in all children of one boot.
+    pub boot_id: String,
+    /// The root file system is a disk and not the initramfs.
+    pub has_root_disk: bool,
+    /// A `python3` is in the path.
+    pub python: bool,
+    /// The agent is PID 1.
+    pub is_init: bool,
+    /// How many connections the agent has greeted, this one included.
+    pub epoch: u64,
+}
+
+/// Answer to a ping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pulse {
+    /// Since the guest's boot.
+    pub uptime: Duration,
+    /// How many connections the agent has greeted.
+    pub epoch: u64,
+    /// Requests under way in the guest.
+    pub requests_running: u32,
+    /// Stretches of our stream that the agent could not read.
+    pub frames_rejected: u64,
+}
+
+/// Python code for the persistent interpreter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvalRequest {
+    /// Statements or an expression.
+    pub code: String,
+    /// After this time the code is interrupted, then the interpreter killed.
+    pub timeout: Duration,
+}
+
+/// What Python code gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvalOutput {
+    /// `repr` of the last expression, unless that is `None`.
+    pub result: Option<String>,
+    /// Traceback, or what happened to the interpreter.
+    pub error: Option<String>,
+    /// What was printed.
+    pub stdout: Vec<u8>,
+    /// What was printed to standard error.
+    pub stderr: Vec<u8>,
+    /// Its time was over.
+    pub timed_out: bool,
+    /// The interpreter ended, now or since the last call: the variables of earlier calls are gone.
+    pub state_lost: bool,
+}
+
+/// Where and how a file is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileWrite {
+    /// Absolute path in the guest.
+    pub path: String,
+    /// Permission bits; of an existing file they stay as they are when absent.
+    pub mode: Option<u32>,
+    /// Add to the end and do not replace.
+    pub append: bool,
+    /// Create missing directories above it.
+    pub create_parents: bool,
+}
+
+impl FileWrite {
+    /// Replaces or creates the file at `path`.
+    #[must_use]
+    pub fn new(path: impl Into<String>) -> Self {
+        Self { path: path.into(), mode: None, append: false, create_parents: false }
+    }
+}
+
+/// Who a sandbox is. The wall clock and the entropy are taken by [`GuestAgent::renew`] itself, as
+/// late as possible, and never used twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Id of the sandbox.
+    pub instance_id: String,
+    /// Host name.
+    pub hostname: String,
+    /// 32 lower-case hexadecimal digits.
+    pub machine_id: String,
+}
+
+/// Proof that a guest took its new identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    /// How far the guest's wall clock was moved, in nanoseconds.
+    pub clock_step_ns: i64,
+    /// The image's own hooks, in order, with their exit codes.
+    pub hooks: Vec<HookReport>,
+}
+
+/// A connection to the agent of one guest. Cheap to clone; the connection ends with the last clone.
+#[derive(Clone)]
+pub struct GuestAgent {
+    connection: Arc<Connection>,
+    tasks: Arc<Tasks>,
+}
+
+impl GuestAgent {
+    /// Takes over a connected socket. Nothing is sent before [`GuestAgent::hello`]. Must be called
+    /// inside a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`GuestError::Entropy`] when the host gives no random numbers.
+    pub fn connect(stream: UnixStream) -> Result<Self, GuestError> {
+        // The upper half is left free so that ids do not wrap.
+        let first_id = random_u64()? >> 1;
+        let (connection, tasks) = Connection::start(stream, first_id);
+        Ok(Self { connection, tasks: Arc::new(tasks) })
+    }
+
+    /// Greets the agent; must succeed before anything else is asked. The guest may still be
+    /// booting: the greeting waits for it. Greeting again starts anew: requests under way fail.
+    ///
+    /// # Errors
+    /// See [`GuestError`]; [`GuestError::Protocol`] when there is no common version.
+    pub async fn hello(&self, within: Duration) -> Result<Facts, GuestError> {
+        let nonce = random_u64()?;
+        let mut call = self.call("hello", Deadline::after(within))?;
+        self.connection.expect_welcome(call.id(), nonce);
+        call.begin(&Request::Hello {
+            protocol_min: PROTOCOL_MIN,
+            protocol_max: PROTOCOL_MAX,
+            nonce,
+        })?;
+        // A greeting cannot be cancelled.
+        call.finish();
+        let reply = call.next().await?;
+        let Reply::Welcome {
+            protocol,
+            nonce: _,
+            agent_version,
+            kernel_release,
+            boot_id,
+            has_root_disk,
+            python,
+            is_init,
+            epoch,
+        } = reply
+        else {
+            return Err(call.unexpected(&reply));
+        };
+        if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&protocol) {
+            let reason = format!("version {protocol} was not offered");
+            return Err(GuestError::Protocol { what: "hello", reason });
+        }
+        Ok(Facts {
+            protocol,
+            agent_version,
+            kernel_release,
+            boot_id,
+            has_root_disk,
+            python,
+            is_init,
+            epoch,
+        })
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn ping(&self, within: Duration) -> Result<Pulse, GuestError> {
+        let reply = self.ask("ping", Request::Ping {}, within).await?;
+        let Reply::Pong { uptime_ns, epoch, requests_running, frames_rejected } = reply else {
+            return Err(GuestError::unexpected("ping", "reply"));
+        };
+        let uptime = Duration::from_nanos(uptime_ns);
+        Ok(Pulse { uptime, epoch, requests_running, frames_rejected })
+    }
+
+    /// Runs a program and collects what it writes. Dropping the future kills the program.
+    ///
+    /// # Errors
+    /// See [`GuestError`]; a program that fails or runs out of time is no error.
+    pub async fn exec(&self, request: ExecRequest) -> Result<ExecOutput, GuestError> {
+        self.exec_stream(request)?.collect().await
+    }
+
+    /// Runs a program and follows it.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub fn exec_stream(&self, request: ExecRequest) -> Result<ExecStream, GuestError> {
+        let deadline = Deadline::after(request.timeout.saturating_add(REPORT_MARGIN));
+        let mut call = self.call("exec", deadline)?;
+        let stdin_follows = !request.stdin.is_empty();
+        call.begin(&Request::Exec {
+            args: request.args,
+            env: request.env,
+            cwd: request.cwd,
+            stdin_follows,
+            timeout_ms: Some(millis(request.timeout)),
+            output_credit: OUTPUT_WINDOW_BYTES,
+        })?;
+        if stdin_follows {
+            call.set_input(request.stdin);
+        }
+        Ok(ExecStream::new(call))
+    }
+
+    /// Runs Python code in the guest's persistent interpreter.
+    ///
+    /// # Errors
+    /// See [`GuestError`]; an exception in the code is no error.
+    pub async fn eval(&self, request: EvalRequest) -> Result<EvalOutput, GuestError> {
+        let deadline = Deadline::after(request.timeout.saturating_add(REPORT_MARGIN));
+        let mut call = self.call("eval", deadline)?;
+        call.begin(&Request::Eval {
+            code: request.code,
+            timeout_ms: Some(millis(request.timeout)),
+            output_credit: OUTPUT_WINDOW_BYTES,
+        })?;
+        let mut stdout = Vec::new();
+        let mut stderr = Vec::new();
+        loop {
+            match call.next().await? {
+                Reply::Stdout { data } => append(&mut stdout, stderr.len(), &data)?,
+                Reply::Stderr { data } => append(&mut stderr, stdout.len(), &data)?,
+                Reply::EvalDone { result, error, timed_out, state_lost } => {
+                    call.finish();
+                    return Ok(EvalOutput { result, error, stdout, stderr, timed_out, state_lost });
+                }
+                other => return Err(call.unexpected(&other)),
+            }
+        }
+    }
+
+    /// Reads a whole file of at most [`OUTPUT_BYTES_MAX`] bytes.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn read_file(&self, path: &str, within: Duration) -> Result<Vec<u8>, GuestError> {
+        let mut call = self.call("read file", Deadline::after(within))?;
+        call.begin(&Request::ReadFile {
+            path: path.to_owned(),
+            offset: 0,
+            length: Some(OUTPUT_BYTES_MAX + 1),
+            output_credit: OUTPUT_WINDOW_BYTES,
+        })?;
+        let mut content = Vec::new();
+        loop {
+            match call.next().await? {
+                Reply::FileData { data } => append(&mut content, 0, &data)?,
+                Reply::FileEnd { bytes } => {
+                    call.finish();
+                    if bytes == content.len() as u64 {
+                        return Ok(content);
+                    }
+                    let reason = format!("{} bytes of {bytes} arrived", content.len());
+                    return Err(GuestError::Protocol { what: "read file", reason });
+                }
+                other => return Err(call.unexpected(&other)),
+            }
+        }
+    }
+
+    /// Writes a file. A regular file is replaced in one step or not at all.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn write_file(
+        &self,
+        file: FileWrite,
+        content: Vec<u8>,
+        within: Duration,
+    ) -> Result<(), GuestError> {
+        let mut call = self.call("write file", Deadline::after(within))?;
+        let FileWrite { path, mode, append, create_parents } = file;
+        call.begin(&Request::WriteFile { path, mode, append, create_parents })?;
+        let expected = content.len() as u64;
+        call.set_input(content);
+        match call.next().await? {
+            Reply::Written { bytes } => {
+                call.finish();
+                if bytes == expected {
+                    return Ok(());
+                }
+                let reason = format!("{bytes} bytes of {expected} were written");
+                Err(GuestError::Protocol { what: "write file", reason })
+            }
+            other => Err(call.unexpected(&other)),
+        }
+    }
+
+    /// Gives the guest a new identity, the right time and fresh entropy, and waits until it says
+    /// that all of it is in effect. A guest that does not must not be handed out.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn renew(
+        &self,
+        identity: &Identity,
+        within: Duration,
+    ) -> Result<Renewal, GuestError> {
+        let mut entropy = vec![0; ENTROPY_BYTES];
+        getrandom::fill(&mut entropy)
+            .map_err(|error| GuestError::Entropy { reason: error.to_string() })?;
+        let request = Request::Renew {
+            instance_id: identity.instance_id.clone(),
+            hostname: identity.hostname.clone(),
+            machine_id: identity.machine_id.clone(),
+            wall_clock_unix_ns: unix_ns(SystemTime::now()),
+            entropy,
+            // A hook that hangs is reported as such before the renewal as a whole fails.
+            hook_timeout_ms: Some(millis(within / 2).max(1)),
+        };
+        match self.ask("renew", request, within).await? {
+            Reply::Renewed { instance_id, clock_step_ns, hooks }
+                if instance_id == identity.instance_id =>
+            {
+                Ok(Renewal { clock_step_ns, hooks })
+            }
+            Reply::Renewed { .. } => Err(GuestError::Protocol {
+                what: "renew",
+                reason: "another identity was confirmed".to_owned(),
+            }),
+            _ => Err(GuestError::unexpected("renew", "reply")),
+        }
+    }
+
+    /// Asks the guest to end itself. A connection that closes meanwhile is what is wanted.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn power_off(&self, within: Duration) -> Result<(), GuestError> {
+        match self.ask("power off", Request::PowerOff {}, within).await {
+            Ok(Reply::PoweringOff {}) | Err(GuestError::Closed { .. }) => Ok(()),
+            Ok(_) => Err(GuestError::unexpected("power off", "reply")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stops all writing to the guest and waits until the VMM has read what was written. Requests
+    /// made meanwhile wait for the guard to be dropped; their time runs.
+    ///
+    /// # Errors
+    /// [`GuestError::Timeout`] when the VMM does not read; [`GuestError::Closed`].
+    pub async fn quiesce(&self, within: Duration) -> Result<QuiesceGuard, GuestError> {
+        quiesce(&self.connection, within).await
+    }
+
+    /// What this connection dropped so far.
+    #[must_use]
+    pub fn counters(&self) -> LinkCounters {
+        self.connection.counters()
+    }
+
+    fn call(&self, what: &'static str, deadline: Deadline) -> Result<Call, GuestError> {
+        Call::new(&self.connection, &self.tasks, what, deadline)
+    }
+
+    /// A request with exactly one reply.
+    async fn ask(
+        &self,
+        what: &'static str,
+        request: Request,
+        within: Duration,
+    ) -> Result<Reply, GuestError> {
+        let mut call = self.call(what, Deadline::after(within))?;
+        call.begin(&request)?;
+        let reply = call.next().await?;
+        call.finish();
+        Ok(reply)
+    }
+}
+
+fn random_u64() -> Result<u64, GuestError> {
+    getrandom::u64().map_err(|error| GuestError::Entropy { reason: error.to_string() })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn unix_ns(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}

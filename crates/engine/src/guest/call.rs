@@ -1,0 +1,227 @@
+//! One request under way: its replies, its credit, its input.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forkd_protocol::{CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, Reply, Request, credit_cost};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::connection::{Connection, Inbox, Tasks, lock, payload_bytes};
+use super::{GuestError, OUTPUT_WINDOW_BYTES};
+
+/// A point in time with the wait that it came from, for the error text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    at: Instant,
+    within: Duration,
+}
+
+impl Deadline {
+    pub(super) fn after(within: Duration) -> Self {
+        // A wait that the clock cannot express is as good as a year.
+        let year = Duration::from_secs(365 * 24 * 3600);
+        Self { at: Instant::now() + within.min(year), within }
+    }
+
+    pub(super) fn instant(&self) -> Instant {
+        self.at
+    }
+
+    pub(super) fn timeout(&self, what: &'static str) -> GuestError {
+        GuestError::Timeout { what, deadline: self.within }
+    }
+}
+
+/// A registered request. Dropping it before its last reply tells the agent to end it.
+pub(super) struct Call {
+    connection: Arc<Connection>,
+    /// Keeps the connection alive while the call is.
+    _tasks: Arc<Tasks>,
+    inbox: Inbox,
+    id: u64,
+    what: &'static str,
+    deadline: Deadline,
+    /// Payload taken since credit was last given.
+    taken: u64,
+    input: Option<Input>,
+    finished: bool,
+}
+
+/// Input on its way to the agent: as much as it allowed, one chunk at a time.
+struct Input {
+    data: Vec<u8>,
+    sent: usize,
+    credit: u64,
+    in_flight: Option<oneshot::Receiver<()>>,
+    eof_sent: bool,
+}
+
+impl Call {
+    /// Registers a request and gives its id to `prepare` before anything is sent.
+    pub(super) fn new(
+        connection: &Arc<Connection>,
+        tasks: &Arc<Tasks>,
+        what: &'static str,
+        deadline: Deadline,
+    ) -> Result<Self, GuestError> {
+        let (id, inbox) = connection.open(what)?;
+        Ok(Self {
+            connection: Arc::clone(connection),
+            _tasks: Arc::clone(tasks),
+            inbox,
+            id,
+            what,
+            deadline,
+            taken: 0,
+            input: None,
+            // Nothing to end before something was sent.
+            finished: true,
+        })
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Sends the request itself.
+    pub(super) fn begin(&mut self, request: &Request) -> Result<(), GuestError> {
+        self.connection.send(self.what, self.id, request)?;
+        self.finished = false;
+        Ok(())
+    }
+
+    /// Gives the input that the request announced.
+    pub(super) fn set_input(&mut self, data: Vec<u8>) {
+        self.input = Some(Input { data, sent: 0, credit: 0, in_flight: None, eof_sent: false });
+    }
+
+    /// The next reply; errors of the agent are errors here. Sends input meanwhile. Safe to cancel.
+    pub(super) async fn next(&mut self) -> Result<Reply, GuestError> {
+        loop {
+            self.advance_input()?;
+            let in_flight = self.input.as_mut().and_then(|input| input.in_flight.as_mut());
+            let reply = tokio::select! {
+                biased;
+                reply = self.inbox.replies.recv() => reply,
+                _ = wait_for(in_flight) => {
+                    if let Some(input) = &mut self.input {
+                        input.in_flight = None;
+                    }
+                    continue;
+                }
+                () = tokio::time::sleep_until(self.deadline.instant()) => {
+                    return Err(self.deadline.timeout(self.what));
+                }
+            };
+            match reply {
+                None => return Err(self.lost()),
+                Some(Reply::Credit { bytes }) => {
+                    if let Some(input) = &mut self.input {
+                        input.credit = input.credit.saturating_add(bytes);
+                    }
+                }
+                Some(Reply::Error { code, message }) => {
+                    self.finish();
+                    return Err(GuestError::remote(&code, &message));
+                }
+                Some(reply) => {
+                    self.give_credit(&reply)?;
+                    return Ok(reply);
+                }
+            }
+        }
+    }
+
+    /// The last reply has come: nothing is left to be ended.
+    pub(super) fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    pub(super) fn unexpected(&self, reply: &Reply) -> GuestError {
+        GuestError::unexpected(self.what, kind_of(reply))
+    }
+
+    pub(super) fn send_signal(&self, signal: i32) -> Result<(), GuestError> {
+        self.connection.send(self.what, self.id, &Request::Kill { signal }).map(drop)
+    }
+
+    fn lost(&mut self) -> GuestError {
+        match self.inbox.failure.get() {
+            Some(GuestError::Protocol { reason, .. }) => {
+                GuestError::Protocol { what: self.what, reason: reason.clone() }
+            }
+            Some(error) => error.clone(),
+            None => self.connection.closed_reason(),
+        }
+    }
+
+    fn give_credit(&mut self, reply: &Reply) -> Result<(), GuestError> {
+        let Some(bytes) = payload_bytes(reply) else { return Ok(()) };
+        self.taken += credit_cost(bytes);
+        if self.taken < OUTPUT_WINDOW_BYTES / 2 {
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut self.taken);
+        *lock(&self.inbox.credit) += bytes;
+        self.connection.send(self.what, self.id, &Request::Credit { bytes }).map(drop)
+    }
+
+    fn advance_input(&mut self) -> Result<(), GuestError> {
+        let Some(input) = &mut self.input else { return Ok(()) };
+        let room = input.credit.saturating_sub(CREDIT_OVERHEAD_BYTES);
+        if input.eof_sent || input.in_flight.is_some() || input.credit < CREDIT_OVERHEAD_BYTES {
+            return Ok(());
+        }
+        let rest = &input.data[input.sent..];
+        let count = rest.len().min(DATA_BYTES_MAX).min(usize::try_from(room).unwrap_or(usize::MAX));
+        if count == 0 && !rest.is_empty() {
+            return Ok(());
+        }
+        let eof = count == rest.len();
+        let message = Request::Input { data: rest[..count].to_vec(), eof };
+        input.sent += count;
+        input.credit = input.credit.saturating_sub(credit_cost(count));
+        input.eof_sent = eof;
+        input.in_flight = Some(self.connection.send(self.what, self.id, &message)?);
+        Ok(())
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.connection.close(self.id);
+        if !self.finished {
+            // When this fails the connection is gone, and the agent discards the output anyway.
+            drop(self.connection.send(self.what, self.id, &Request::Cancel {}));
+        }
+    }
+}
+
+/// Waits for a frame to be written; for ever when there is none.
+async fn wait_for(in_flight: Option<&mut oneshot::Receiver<()>>) {
+    match in_flight {
+        // An error means that the connection is closed, which the replies tell.
+        Some(receiver) => drop(receiver.await),
+        None => std::future::pending().await,
+    }
+}
+
+fn kind_of(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Welcome { .. } => "welcome",
+        Reply::Pong { .. } => "pong",
+        Reply::Started { .. } => "started",
+        Reply::Stdout { .. } => "stdout",
+        Reply::Stderr { .. } => "stderr",
+        Reply::Credit { .. } => "credit",
+        Reply::Exited { .. } => "exited",
+        Reply::EvalDone { .. } => "eval_done",
+        Reply::FileData { .. } => "file_data",
+        Reply::FileEnd { .. } => "file_end",
+        Reply::Written { .. } => "written",
+        Reply::Renewed { .. } => "renewed",
+        Reply::PoweringOff {} => "powering_off",
+        Reply::Error { .. } => "error",
+    }
+}

@@ -1,0 +1,362 @@
+//! One connection: the reader task, the writer task and the table that says which reply is whose.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use forkd_protocol::{
+    CREDIT_OVERHEAD_BYTES, FRAME_BYTES_MAX, FrameDecoder, Reply, Request, credit_cost,
+    decode_reply, encode_request,
+};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{GuestError, OUTPUT_WINDOW_BYTES, REQUESTS_MAX};
+
+const READ_BYTES: usize = 64 * 1024;
+
+/// Replies that one request can have waiting: its credit in the smallest frames, and those few
+/// that need no credit.
+const REPLIES_MAX: usize = (OUTPUT_WINDOW_BYTES / CREDIT_OVERHEAD_BYTES) as usize + 64;
+
+/// Frames that may wait for a guest that does not read, in bytes. Requests end at their deadlines,
+/// but their frames stay in the queue.
+const QUEUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What went over a connection besides what was asked for. All of these only ever grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Stretches of the stream that were no frame. One or two are normal after a branch.
+    pub frames_rejected: u64,
+    /// Replies that no request was waiting for.
+    pub replies_unrouted: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    frames_rejected: AtomicU64,
+    replies_unrouted: AtomicU64,
+}
+
+/// One frame on its way out.
+struct Outgoing {
+    frame: Vec<u8>,
+    /// Told when the kernel has the whole frame.
+    written: Option<oneshot::Sender<()>>,
+}
+
+/// Where the replies of one request go.
+struct Route {
+    replies: mpsc::Sender<Reply>,
+    /// Credit that the agent has left.
+    credit: Arc<Mutex<u64>>,
+    /// Why the route was closed before its last reply.
+    failure: Arc<OnceLock<GuestError>>,
+}
+
+/// The receiving end of a route.
+pub(super) struct Inbox {
+    pub(super) replies: mpsc::Receiver<Reply>,
+    pub(super) credit: Arc<Mutex<u64>>,
+    pub(super) failure: Arc<OnceLock<GuestError>>,
+}
+
+/// How far the handshake is. Until it is done, what arrives was meant for somebody else.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Greeting {
+    Silent,
+    Waiting { id: u64, nonce: u64 },
+    Done,
+}
+
+struct Routes {
+    by_id: HashMap<u64, Route>,
+    greeting: Greeting,
+    closed: Option<GuestError>,
+}
+
+/// What the handle, the calls and both tasks share.
+pub(super) struct Connection {
+    routes: Mutex<Routes>,
+    /// Bounded by `queued_bytes`.
+    outgoing: mpsc::UnboundedSender<Outgoing>,
+    queued_bytes: AtomicUsize,
+    /// Held while a frame is written, and by a `QuiesceGuard`.
+    pub(super) gate: Arc<tokio::sync::Mutex<()>>,
+    pub(super) stream: UnixStream,
+    next_id: AtomicU64,
+    counters: Counters,
+}
+
+/// Ends a connection's tasks when the last handle goes away.
+pub(super) struct Tasks(Vec<tokio::task::JoinHandle<()>>);
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    /// Starts both tasks. Ids start at `first_id`, so that late replies to another connection's
+    /// requests do not meet ours.
+    pub(super) fn start(stream: UnixStream, first_id: u64) -> (Arc<Self>, Tasks) {
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let connection = Arc::new(Self {
+            routes: Mutex::new(Routes {
+                by_id: HashMap::new(),
+                greeting: Greeting::Silent,
+                closed: None,
+            }),
+            outgoing,
+            queued_bytes: AtomicUsize::new(0),
+            gate: Arc::new(tokio::sync::Mutex::new(())),
+            stream,
+            next_id: AtomicU64::new(first_id.max(1)),
+            counters: Counters::default(),
+        });
+        let reader = tokio::spawn(read_replies(Arc::clone(&connection)));
+        let writer = tokio::spawn(write_frames(Arc::clone(&connection), queue));
+        (connection, Tasks(vec![reader, writer]))
+    }
+
+    /// Registers a new request.
+    pub(super) fn open(&self, what: &'static str) -> Result<(u64, Inbox), GuestError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, replies) = mpsc::channel(REPLIES_MAX);
+        let credit = Arc::new(Mutex::new(OUTPUT_WINDOW_BYTES));
+        let failure = Arc::new(OnceLock::new());
+        let mut routes = lock(&self.routes);
+        if let Some(error) = &routes.closed {
+            return Err(error.clone());
+        }
+        if routes.by_id.len() >= REQUESTS_MAX {
+            return Err(GuestError::Remote {
+                code: forkd_protocol::code::BUSY.to_owned(),
+                message: format!("{what}: {REQUESTS_MAX} requests are under way"),
+            });
+        }
+        routes.by_id.insert(
+            id,
+            Route { replies: sender, credit: Arc::clone(&credit), failure: Arc::clone(&failure) },
+        );
+        Ok((id, Inbox { replies, credit, failure }))
+    }
+
+    /// Forgets a request. Replies that still come for it are dropped and counted.
+    pub(super) fn close(&self, id: u64) {
+        lock(&self.routes).by_id.remove(&id);
+    }
+
+    /// From now on only a `Welcome` with this nonce counts. Requests under way are lost: the agent
+    /// discards their output.
+    pub(super) fn expect_welcome(&self, id: u64, nonce: u64) {
+        let mut routes = lock(&self.routes);
+        routes.greeting = Greeting::Waiting { id, nonce };
+        routes.by_id.retain(|&other, route| {
+            if other != id {
+                fail(route, GuestError::Closed { reason: "superseded by a new hello".into() });
+            }
+            other == id
+        });
+    }
+
+    /// Queues a frame; with a receiver that is told when the kernel has taken all of it.
+    pub(super) fn send(
+        &self,
+        what: &'static str,
+        id: u64,
+        request: &Request,
+    ) -> Result<oneshot::Receiver<()>, GuestError> {
+        let mut frame = Vec::new();
+        if matches!(request, Request::Hello { .. }) {
+            // Ends whatever half frame the agent holds from another connection.
+            frame.push(forkd_protocol::DELIMITER);
+        }
+        encode_request(id, request, &mut frame)
+            .map_err(|_| GuestError::RequestTooLarge { what, limit: FRAME_BYTES_MAX as u64 })?;
+        // Ending a request is always worth a few bytes more, and there are only so many requests.
+        let limit = match request {
+            Request::Cancel {} => 2 * QUEUE_BYTES_MAX,
+            _ => QUEUE_BYTES_MAX,
+        };
+        let bytes = frame.len();
+        if self.queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(GuestError::NotReading { what, limit: limit as u64 });
+        }
+        let (written, receiver) = oneshot::channel();
+        self.outgoing
+            .send(Outgoing { frame, written: Some(written) })
+            .map_err(|_| self.closed_reason())?;
+        Ok(receiver)
+    }
+
+    /// Why the connection ended.
+    pub(super) fn closed_reason(&self) -> GuestError {
+        lock(&self.routes)
+            .closed
+            .clone()
+            .unwrap_or_else(|| GuestError::Closed { reason: "the writer has ended".to_owned() })
+    }
+
+    pub(super) fn counters(&self) -> LinkCounters {
+        LinkCounters {
+            frames_rejected: self.counters.frames_rejected.load(Ordering::Relaxed),
+            replies_unrouted: self.counters.replies_unrouted.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Fails every request, now and later.
+    fn shut(&self, reason: String) {
+        let error = GuestError::Closed { reason };
+        let mut routes = lock(&self.routes);
+        if routes.closed.is_none() {
+            routes.closed = Some(error.clone());
+        }
+        for (_, route) in routes.by_id.drain() {
+            fail(&route, error.clone());
+        }
+    }
+
+    fn route(&self, id: u64, reply: Reply) {
+        let mut routes = lock(&self.routes);
+        let accepted = routes.accepts(id, &reply);
+        let Some(route) = routes.by_id.get(&id).filter(|_| accepted) else {
+            self.counters.replies_unrouted.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let overrun = match payload_bytes(&reply) {
+            None => false,
+            Some(bytes) => {
+                let mut credit = lock(&route.credit);
+                let rest = credit.checked_sub(credit_cost(bytes));
+                *credit = rest.unwrap_or(0);
+                rest.is_none()
+            }
+        };
+        if overrun || route.replies.try_send(reply).is_err() {
+            let error = GuestError::Protocol {
+                what: "reply",
+                reason: "more replies than were allowed".to_owned(),
+            };
+            fail(route, error);
+            routes.by_id.remove(&id);
+        }
+    }
+}
+
+impl Routes {
+    /// Whether a reply may count, given how far the handshake is.
+    fn accepts(&mut self, id: u64, reply: &Reply) -> bool {
+        match (self.greeting, reply) {
+            (Greeting::Waiting { id: ours, nonce }, Reply::Welcome { nonce: echoed, .. }) => {
+                let fits = id == ours && nonce == *echoed;
+                if fits {
+                    self.greeting = Greeting::Done;
+                }
+                fits
+            }
+            (Greeting::Waiting { id: ours, .. }, Reply::Error { .. }) => id == ours,
+            (Greeting::Done, reply) => !matches!(reply, Reply::Welcome { .. }),
+            (Greeting::Silent | Greeting::Waiting { .. }, _) => false,
+        }
+    }
+}
+
+/// Closes a route with a reason. The first reason stays.
+fn fail(route: &Route, error: GuestError) {
+    route.failure.get_or_init(|| error);
+}
+
+/// Bytes of payload, for the replies that consume credit.
+pub(super) fn payload_bytes(reply: &Reply) -> Option<usize> {
+    match reply {
+        Reply::Stdout { data } | Reply::Stderr { data } | Reply::FileData { data } => {
+            Some(data.len())
+        }
+        Reply::Welcome { .. }
+        | Reply::Pong { .. }
+        | Reply::Started { .. }
+        | Reply::Credit { .. }
+        | Reply::Exited { .. }
+        | Reply::EvalDone { .. }
+        | Reply::FileEnd { .. }
+        | Reply::Written { .. }
+        | Reply::Renewed { .. }
+        | Reply::PoweringOff {}
+        | Reply::Error { .. } => None,
+    }
+}
+
+async fn read_replies(connection: Arc<Connection>) {
+    let mut decoder = FrameDecoder::new();
+    let mut buffer = vec![0; READ_BYTES];
+    let reason = loop {
+        match read_some(&connection.stream, &mut buffer).await {
+            Ok(0) => break "the VM closed it".to_owned(),
+            Ok(count) => decoder.feed(&buffer[..count], |event| {
+                let understood = event
+                    .ok()
+                    .and_then(|frame| Some((frame.request_id, decode_reply(frame.message).ok()?)));
+                match understood {
+                    Some((id, reply)) => connection.route(id, reply),
+                    None => {
+                        connection.counters.frames_rejected.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }),
+            Err(error) => break error.to_string(),
+        }
+        // A guest that floods us must not keep this thread from others.
+        tokio::task::yield_now().await;
+    };
+    connection.shut(reason);
+}
+
+async fn read_some(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        stream.readable().await?;
+        match stream.try_read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+    }
+}
+
+async fn write_frames(connection: Arc<Connection>, mut queue: mpsc::UnboundedReceiver<Outgoing>) {
+    while let Some(outgoing) = queue.recv().await {
+        let open = connection.gate.lock().await;
+        let result = write_all(&connection.stream, &outgoing.frame).await;
+        connection.queued_bytes.fetch_sub(outgoing.frame.len(), Ordering::Relaxed);
+        drop(open);
+        if let Err(error) = result {
+            connection.shut(error.to_string());
+            return;
+        }
+        if let Some(written) = outgoing.written {
+            // The caller may have gone; the frame is out all the same.
+            written.send(()).ok();
+        }
+    }
+}
+
+async fn write_all(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

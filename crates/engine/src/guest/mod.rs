@@ -1,0 +1,40 @@
+//! The daemon's side of the conversation with the agent in a guest.
+//!
+//! [`GuestAgent`] is a cheap handle on one connection. A reader task hands each reply to the
+//! request that it belongs to; a writer task sends whole frames, one at a time, so that a caller
+//! that goes away in the middle of a request never leaves half a frame behind.
+//!
+//! Guarantees, against any guest:
+//! * Every wait has a deadline, and the loss of the connection fails every request under way.
+//! * Memory is bounded: a request buffers at most its credit window, collected output at most
+//!   [`OUTPUT_BYTES_MAX`], an unfinished frame at most one frame. A guest that sends more than it
+//!   was allowed loses that request, not the daemon.
+//! * Nothing that a guest sends reaches a request that it was not addressed to, nor one of an
+//!   earlier connection: replies count only after a `Welcome` with our nonce.
+//! * While a [`QuiesceGuard`] lives, not one byte is written to the VM's socket, and QEMU has read
+//!   all that was written before.
+//!
+//! What it does not do: start, stop or judge VMs, and retry anything.
+
+mod agent;
+mod call;
+mod connection;
+mod error;
+mod exec;
+mod quiesce;
+
+pub use agent::{EvalOutput, EvalRequest, Facts, FileWrite, GuestAgent, Identity, Pulse, Renewal};
+pub use connection::LinkCounters;
+pub use error::GuestError;
+pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
+pub use forkd_protocol::HookReport;
+pub use quiesce::QuiesceGuard;
+
+/// Most bytes that a collected output (both streams together) or a file may have.
+pub const OUTPUT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Credit that each request gives the agent, in bytes: what one request may buffer in the daemon.
+pub const OUTPUT_WINDOW_BYTES: u64 = 512 * 1024;
+
+/// Most requests under way on one connection.
+pub const REQUESTS_MAX: usize = 256;

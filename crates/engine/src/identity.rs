@@ -1,0 +1,47 @@
+//! Who a sandbox is, and which process runs it.
+
+use std::fs;
+
+use forkd_types::SandboxId;
+use rustix::process::Pid;
+
+use crate::guest::{GuestError, Identity};
+
+/// The identity that a child takes when it is forked: nothing of it comes from the snapshot.
+pub(crate) fn for_child(id: &SandboxId) -> Result<Identity, GuestError> {
+    let mut machine_id = [0u8; 16];
+    getrandom::fill(&mut machine_id)
+        .map_err(|error| GuestError::Entropy { reason: error.to_string() })?;
+    Ok(Identity {
+        instance_id: id.to_string(),
+        hostname: id.to_string(),
+        machine_id: hex::encode(machine_id),
+    })
+}
+
+/// When process `pid` started, in clock ticks since boot (`proc(5)`, field 22 of `stat`). With the
+/// number it names a process for good.
+pub(crate) fn process_started(pid: Pid) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The command's name may contain anything; what follows it begins after the last parenthesis.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_children_never_share_an_identity() {
+        let [a, b] = [(); 2].map(|()| for_child(&SandboxId::random()).unwrap());
+        assert!(a.machine_id != b.machine_id && a.hostname != b.hostname);
+        assert_eq!(a.machine_id.len(), 32);
+    }
+
+    #[test]
+    fn the_start_time_of_this_process_is_known_and_that_of_none_is_not() {
+        assert!(process_started(rustix::process::getpid()).is_some_and(|ticks| ticks > 0));
+        assert_eq!(process_started(Pid::from_raw(i32::MAX).unwrap()), None);
+    }
+}

@@ -1,0 +1,36 @@
+//! The product's logic: templates, sandboxes, branches.
+//!
+//! [`Engine`] is the facade. Behind it one task owns each VM ([`sandbox`]); requests that touch the VM
+//! queue there, requests to the guest agent go past it. What exists is in the store's registry, and
+//! in memory only what lives.
+//!
+//! Guarantees: a sandbox is handed out only after its guest agent confirmed an identity of its own; a
+//! branch that fails leaves its source running and no usable snapshot; nothing that a guest sends is
+//! believed without a bound.
+//!
+//! Does not do: HTTP, command lines, SQL, QMP.
+
+mod accelerator;
+mod branch;
+mod catalog;
+mod collect;
+mod config;
+mod domain;
+mod engine;
+mod error;
+pub mod guest;
+mod identity;
+mod images;
+mod reconcile;
+mod sandbox;
+mod template;
+
+pub use accelerator::{ProbeVerdict, probe_kvm};
+pub use config::{AcceleratorChoice, EngineConfig, UnknownAccelerator};
+pub use domain::{
+    Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress, ProgressSink,
+    Sandbox, Snapshot, TemplateRequest, Usage, Wait,
+};
+pub use engine::Engine;
+pub use error::EngineError;
+pub use forkd_vmm::{Accelerator, VmmError};

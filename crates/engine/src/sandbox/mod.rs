@@ -1,0 +1,29 @@
+//! Sandboxes. One task owns one VM.
+//!
+//! ```text
+//! Engine --order--> SandboxTask (owns the Machine: VM, memory, disk)
+//!    \---request--> GuestAgent (shared; never touches the VM)
+//! ```
+//!
+//! `start` makes a machine of a snapshot, `task` runs its orders one after the other, `handle` is what
+//! the rest of the engine sees of it.
+
+mod handle;
+mod machine;
+mod start;
+mod task;
+
+pub(crate) use handle::{Order, SandboxHandle};
+pub(crate) use machine::{Machine, Protect};
+pub(crate) use start::start_child;
+
+use crate::EngineError;
+
+/// Runs blocking work on a thread that may wait.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, EngineError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| EngineError::Internal(format!("blocking work ended: {error}")))
+}

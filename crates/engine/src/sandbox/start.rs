@@ -1,0 +1,258 @@
+//! From a snapshot to a running child.
+//!
+//! A child is handed out only after its guest agent confirmed that it has entropy, clock, names and
+//! ids of its own; otherwise two machines would be the same one. Whatever fails before that, the VM
+//! and everything that was made for it are removed.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use forkd_store::{Layer, SandboxRow, SnapshotRow, StoreError, resolve};
+use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
+use forkd_vmm::{Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
+use tokio::net::UnixStream;
+
+use super::task::SandboxTask;
+use super::{Machine, SandboxHandle, blocking};
+use crate::engine::Inner;
+use crate::guest::GuestAgent;
+use crate::images::{self, Image};
+use crate::{EngineError, Sandbox, identity};
+
+/// Starts one child of the snapshot `tag`.
+pub(crate) async fn start_child(
+    inner: &Arc<Inner>,
+    tag: &SnapshotTag,
+) -> Result<Sandbox, EngineError> {
+    let begun = Instant::now();
+    let row = inner.catalog.ready(tag)?;
+    inner.require_compatible(&row)?;
+    let id = SandboxId::random();
+    let (handle, orders) = SandboxHandle::new(Sandbox {
+        id: id.clone(),
+        snapshot_tag: tag.clone(),
+        created_at: SystemTime::now(),
+        pid: None,
+        state: SandboxState::Starting,
+        branch_count: 0,
+        hostname: id.to_string(),
+        started_in: None,
+        error: None,
+    });
+    let handle = Arc::new(handle);
+    // Known from here on, so that nobody removes the snapshot under it.
+    inner.add_sandbox(Arc::clone(&handle));
+    match bring_up(inner, &row, &handle).await {
+        Ok(machine) => {
+            handle.update(|sandbox| {
+                sandbox.state = SandboxState::Running;
+                sandbox.started_in = Some(begun.elapsed());
+            });
+            SandboxTask::spawn(Arc::clone(inner), Arc::clone(&handle), machine, orders)?;
+            Ok(handle.sandbox())
+        }
+        Err(error) => {
+            handle.forget_agent();
+            inner.discard_sandbox(&handle);
+            Err(error)
+        }
+    }
+}
+
+async fn bring_up(
+    inner: &Arc<Inner>,
+    row: &SnapshotRow,
+    handle: &Arc<SandboxHandle>,
+) -> Result<Machine, EngineError> {
+    let permit = inner.starting.acquire().await;
+    let _permit = permit.map_err(|_| EngineError::Internal("shutting down".to_owned()))?;
+    let mut machine = {
+        let (inner, row, handle) = (Arc::clone(inner), row.clone(), Arc::clone(handle));
+        blocking(move || start_machine(&inner, &row, &handle)).await??
+    };
+    let socket = machine.vm.spec().agent_socket();
+    // Before the device state is loaded: then the port is open for the guest as it was for the
+    // source, and no byte is lost.
+    let stream = UnixStream::connect(&socket)
+        .await
+        .map_err(|error| EngineError::Internal(format!("connect to the agent's port: {error}")))?;
+    let agent = GuestAgent::connect(stream)?;
+    let machine = {
+        let (inner, row) = (Arc::clone(inner), row.clone());
+        blocking(move || load(&inner, &row, &mut machine).map(|()| machine)).await??
+    };
+    renew(&agent, handle.id(), &row.tag).await?;
+    handle.set_agent(agent);
+    Ok(machine)
+}
+
+/// The order matters: only a guest that has renewed itself may be seen.
+async fn renew(agent: &GuestAgent, id: &SandboxId, tag: &SnapshotTag) -> Result<(), EngineError> {
+    let unconfirmed = |source| EngineError::RenewalNotConfirmed { tag: tag.clone(), source };
+    let identity = identity::for_child(id)?;
+    agent.hello(limit::RENEW_DEADLINE).await.map_err(unconfirmed)?;
+    let renewal = agent.renew(&identity, limit::RENEW_DEADLINE).await.map_err(unconfirmed)?;
+    for hook in renewal.hooks.iter().filter(|hook| hook.exit_code != 0) {
+        tracing::info!(sandbox = %id, hook = %hook.name, code = hook.exit_code, "a hook failed");
+    }
+    Ok(())
+}
+
+/// Starts the VMM with a disk of its own; no guest runs yet.
+fn start_machine(
+    inner: &Inner,
+    row: &SnapshotRow,
+    handle: &SandboxHandle,
+) -> Result<Machine, EngineError> {
+    let manifest = &row.manifest;
+    let image = image_of(inner, row)?;
+    let mut overlays = manifest.overlays.clone();
+    if let Some((_, bytes)) = &image.root_disk {
+        require_overlays(inner, row)?;
+        overlays.push(inner.files.create_overlay(*bytes)?);
+    }
+    handle.set_files(manifest.layers.clone(), overlays.clone());
+    let spec = VmSpec {
+        accelerator: inner.accelerator,
+        memory: manifest.memory,
+        vcpus: manifest.vcpus,
+        boot: image.boot,
+        ram: RamBacking::Layers { placeholder: inner.new_vm_directory(handle.id())?.join("ram") },
+        disk: image
+            .root_disk
+            .as_ref()
+            .map(|(base, _)| Disk::new(base.clone(), inner.overlay_paths(&overlays))),
+        directory: inner.new_run_directory(handle.id())?,
+        start: Start::Load,
+    };
+    // The row is there before the process, and names it as soon as it has a number: a daemon that
+    // dies here leaves nothing that the next one does not find.
+    inner.registry.put_sandbox(&sandbox_row(handle, None))?;
+    let vm = Vm::start(spec, &inner.tools)?;
+    let pid = vm.pid();
+    let started = identity::process_started(pid);
+    let number = u32::try_from(pid.as_raw_nonzero().get()).ok();
+    inner.registry.put_sandbox(&sandbox_row(handle, number.zip(started)))?;
+    handle.update(|sandbox| sandbox.pid = number);
+    Ok(Machine::new(vm, manifest.clone(), overlays, image.root_disk.map(|(_, bytes)| bytes)))
+}
+
+/// The row that lets another daemon find this sandbox.
+fn sandbox_row(handle: &SandboxHandle, process: Option<(u32, u64)>) -> SandboxRow {
+    let sandbox = handle.sandbox();
+    SandboxRow {
+        id: sandbox.id,
+        snapshot_tag: sandbox.snapshot_tag,
+        process,
+        state: sandbox.state,
+        created_at: sandbox.created_at,
+        overlays: handle.overlays(),
+    }
+}
+
+fn image_of(inner: &Inner, row: &SnapshotRow) -> Result<Image, EngineError> {
+    let image = images::find(&inner.config.image_dir, &row.manifest.image)?;
+    if image.content_hash == row.manifest.image_hash {
+        return Ok(image);
+    }
+    Err(EngineError::SnapshotDamaged {
+        tag: row.tag.clone(),
+        what: "the image",
+        layer: image.name,
+        state: "not the one that it was made from: it was built again".to_owned(),
+    })
+}
+
+fn require_overlays(inner: &Inner, row: &SnapshotRow) -> Result<(), EngineError> {
+    let missing = row.manifest.overlays.iter().find(|id| !inner.files.overlay(id).exists());
+    match missing {
+        None => Ok(()),
+        Some(id) => Err(damaged(row, "the disk overlay", id, "missing")),
+    }
+}
+
+fn damaged(row: &SnapshotRow, what: &'static str, id: &LayerId, state: &str) -> EngineError {
+    EngineError::SnapshotDamaged {
+        tag: row.tag.clone(),
+        what,
+        layer: id.to_string(),
+        state: state.to_owned(),
+    }
+}
+
+/// Opens the layers of a snapshot, base first; one that is missing or damaged is refused by name.
+fn open_layers(inner: &Inner, row: &SnapshotRow) -> Result<Vec<Layer>, EngineError> {
+    inner.open_chain(&row.manifest.layers).map_err(|error| match error {
+        EngineError::Store(StoreError::LayerMissing(id)) => {
+            damaged(row, "the memory layer", &id, "missing")
+        }
+        EngineError::Store(StoreError::LayerDamaged { id, how }) => {
+            damaged(row, "the memory layer", &id, &how)
+        }
+        other => other,
+    })
+}
+
+/// Maps the snapshot's memory, loads its device state, and lets the guest run.
+fn load(inner: &Inner, row: &SnapshotRow, machine: &mut Machine) -> Result<(), EngineError> {
+    let layers = open_layers(inner, row)?;
+    let indexes: Vec<_> = layers.iter().map(|layer| &layer.index).collect();
+    let resolved = resolve(&indexes)?;
+    let mut runs: Vec<MappedRun<'_>> = resolved
+        .iter()
+        .map(|part| MappedRun { file: layers[part.layer].pages.as_fd(), run: part.run })
+        .collect();
+    // Grouped by file: each group is one request to the shim. The runs do not overlap, so their
+    // order is free.
+    let number = |run: &MappedRun<'_>| std::os::fd::AsRawFd::as_raw_fd(&run.file);
+    runs.sort_by_key(|run| (number(run), run.run.start));
+    let device_state = device_state(inner, row)?;
+    machine.vm.load(&runs, &device_state)?;
+    Ok(machine.vm.resume()?)
+}
+
+fn device_state(inner: &Inner, row: &SnapshotRow) -> Result<File, EngineError> {
+    let Some(top) = row.manifest.layers.last() else {
+        return Err(EngineError::Internal(format!("snapshot {} has no layers", row.tag)));
+    };
+    let path = inner.files.hot_device_state(top);
+    match File::open(&path) {
+        Ok(file) => Ok(file),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(damaged(row, "the device state", top, "missing"))
+        }
+        Err(source) => Err(StoreError::File { what: "open", path, source }.into()),
+    }
+}
+
+impl Inner {
+    /// The directory for a VM's sockets and logs.
+    pub(crate) fn new_run_directory(
+        &self,
+        id: &SandboxId,
+    ) -> Result<std::path::PathBuf, EngineError> {
+        create_directory(self.run_directory(id))
+    }
+
+    /// The directory for a VM's hot files.
+    pub(crate) fn new_vm_directory(
+        &self,
+        id: &SandboxId,
+    ) -> Result<std::path::PathBuf, EngineError> {
+        create_directory(self.files.vm_directory(id))
+    }
+
+    /// Where overlays lie, in the given order.
+    pub(crate) fn overlay_paths(&self, overlays: &[LayerId]) -> Vec<std::path::PathBuf> {
+        overlays.iter().map(|id| self.files.overlay(id)).collect()
+    }
+}
+
+fn create_directory(path: std::path::PathBuf) -> Result<std::path::PathBuf, EngineError> {
+    match fs::create_dir_all(&path) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(StoreError::File { what: "create directory", path, source }.into()),
+    }
+}

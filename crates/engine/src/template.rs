@@ -1,0 +1,194 @@
+//! From an image to a template: boot, warm up, freeze in place.
+//!
+//! The VM's RAM is a file in the hot directory from the start. When the guest is warm, its device
+//! state is saved and the VMM ended without letting it run again: that file is then the base layer,
+//! and nothing was copied.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forkd_store::{LayerWriter, SnapshotManifest};
+use forkd_types::{LayerId, SandboxId, SnapshotStatus, limit};
+use forkd_vmm::{Disk, PausePlan, RamBacking, Start, Vm, VmSpec};
+use tokio::net::UnixStream;
+
+use crate::branch;
+use crate::engine::Inner;
+use crate::guest::{ExecRequest, GuestAgent};
+use crate::images::{self, Image};
+use crate::sandbox::blocking;
+use crate::{EngineError, ProgressSink, TemplateRequest};
+
+/// Bytes at the end of an output or a console that go into an error.
+const SHOWN_BYTES: usize = 600;
+
+/// Builds a template. Whatever fails, its tag is free again and nothing is left.
+pub(crate) async fn build(
+    inner: &Arc<Inner>,
+    request: &TemplateRequest,
+    progress: &dyn ProgressSink,
+) -> Result<(), EngineError> {
+    check(request)?;
+    let image = images::find(&inner.config.image_dir, &request.image)?;
+    let manifest = SnapshotManifest {
+        image: image.name.clone(),
+        image_hash: image.content_hash.clone(),
+        memory: request.memory,
+        vcpus: request.vcpus,
+        layers: Vec::new(),
+        overlays: Vec::new(),
+        machine: inner.machine.clone(),
+        parent_tag: None,
+        branched_from: None,
+    };
+    inner.catalog.reserve(&inner.registry, &request.tag, manifest)?;
+    let built = build_reserved(inner, request, image, progress).await;
+    if built.is_err()
+        && let Err(error) = inner.catalog.remove(&inner.registry, &request.tag)
+    {
+        tracing::error!(snapshot = %request.tag, %error, "a failed template keeps its tag");
+    }
+    built
+}
+
+fn check(request: &TemplateRequest) -> Result<(), EngineError> {
+    let mib = request.memory.get() >> 20;
+    if !(limit::MEM_SIZE_MIB_MIN..=limit::MEM_SIZE_MIB_MAX).contains(&mib) {
+        let (min, max) = (limit::MEM_SIZE_MIB_MIN, limit::MEM_SIZE_MIB_MAX);
+        let problem = format!("{mib} MiB is not between {min} and {max} MiB");
+        return Err(EngineError::BadRequest { field: "mem_size_mib", problem });
+    }
+    if !(1..=limit::VCPUS_MAX).contains(&request.vcpus) {
+        let problem = format!("{} is not between 1 and {}", request.vcpus, limit::VCPUS_MAX);
+        return Err(EngineError::BadRequest { field: "vcpus", problem });
+    }
+    Ok(())
+}
+
+/// A template's VM while it is being made. Its directories go when it does.
+struct Nursery<'a> {
+    inner: &'a Inner,
+    id: SandboxId,
+    /// Removed unless it becomes part of the snapshot.
+    overlay: Option<LayerId>,
+}
+
+impl Drop for Nursery<'_> {
+    fn drop(&mut self) {
+        self.inner.remove_run_directory(&self.id);
+        self.inner.files.remove_vm_directory(&self.id);
+        if let Some(id) = &self.overlay {
+            self.inner.files.remove_overlay(id);
+        }
+    }
+}
+
+async fn build_reserved(
+    inner: &Arc<Inner>,
+    request: &TemplateRequest,
+    image: Image,
+    progress: &dyn ProgressSink,
+) -> Result<(), EngineError> {
+    progress.step("start the VM");
+    let ram = LayerWriter::create(&inner.files, request.memory, request.memory)?;
+    let mut nursery = Nursery { inner, id: SandboxId::random(), overlay: None };
+    if let Some((_, bytes)) = &image.root_disk {
+        nursery.overlay = Some(inner.files.create_overlay(*bytes)?);
+    }
+    let spec = VmSpec {
+        accelerator: inner.accelerator,
+        memory: request.memory,
+        vcpus: request.vcpus,
+        ram: RamBacking::File(ram.path()),
+        disk: image
+            .root_disk
+            .as_ref()
+            .zip(nursery.overlay.as_ref())
+            .map(|((base, _), id)| Disk::new(base.clone(), [inner.files.overlay(id)])),
+        directory: inner.new_run_directory(&nursery.id)?,
+        boot: image.boot,
+        start: Start::Boot,
+    };
+    let device_state = inner.new_vm_directory(&nursery.id)?.join("device-state");
+    let tools = inner.tools.clone();
+    let vm = blocking(move || Vm::start(spec, &tools)).await??;
+    progress.step("boot the guest");
+    let (vm, agent) = boot(inner, &nursery.id, &image.name, vm).await?;
+    if !request.warm.is_empty() {
+        progress.step("run the warm-up");
+        warm(&agent, &request.warm).await?;
+    }
+    progress.step("freeze");
+    freeze(vm, agent, device_state.clone()).await?;
+    let layer = ram.seal_base()?;
+    let id = layer.index.id;
+    let target = inner.files.hot_device_state(&id);
+    let kept = std::fs::rename(&device_state, &target);
+    kept.map_err(|source| forkd_store::StoreError::File { what: "keep", path: target, source })?;
+    inner.catalog.update(&inner.registry, &request.tag, |row| {
+        row.manifest.layers = vec![id];
+        row.manifest.overlays = nursery.overlay.take().into_iter().collect();
+        row.status = SnapshotStatus::Ready;
+    })?;
+    branch::publish_in_background(inner, &request.tag);
+    Ok(())
+}
+
+/// Waits for the guest agent.
+async fn boot(
+    inner: &Inner,
+    id: &SandboxId,
+    image: &str,
+    vm: Vm,
+) -> Result<(Vm, GuestAgent), EngineError> {
+    let socket = vm.spec().agent_socket();
+    let stream = UnixStream::connect(&socket)
+        .await
+        .map_err(|error| EngineError::Internal(format!("connect to the agent's port: {error}")))?;
+    let agent = GuestAgent::connect(stream)?;
+    match agent.hello(limit::BOOT_DEADLINE).await {
+        Ok(_) => Ok((vm, agent)),
+        Err(source) => {
+            let console = std::fs::read(inner.run_directory(id).join("console.log"));
+            let console = tail(&console.unwrap_or_default());
+            Err(EngineError::BootFailed { image: image.to_owned(), console, source })
+        }
+    }
+}
+
+async fn warm(agent: &GuestAgent, args: &[String]) -> Result<(), EngineError> {
+    let mut request = ExecRequest::new(args.iter().cloned());
+    request.timeout = limit::WARM_DEADLINE;
+    let output = agent.exec(request).await?;
+    if output.exit_code == 0 {
+        return Ok(());
+    }
+    let words = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+    let words = if output.timed_out { b"it ran out of time".as_slice() } else { words };
+    Err(EngineError::WarmFailed { exit_code: output.exit_code, output: tail(words) })
+}
+
+/// Saves the device state and ends the VMM; the guest never runs again.
+async fn freeze(
+    mut vm: Vm,
+    agent: GuestAgent,
+    device_state: std::path::PathBuf,
+) -> Result<(), EngineError> {
+    let quiet = agent.quiesce(limit::QUIESCE_DEADLINE).await?;
+    let frozen = blocking(move || -> Result<(), EngineError> {
+        let plan = PausePlan { device_state, overlay: None };
+        let mut paused = vm.prepare_pause(plan)?.pause()?;
+        paused.save_device_state()?;
+        paused.end();
+        Ok(())
+    });
+    let frozen = tokio::time::timeout(Duration::from_secs(60), frozen).await;
+    drop(quiet);
+    frozen.map_err(|_| EngineError::Internal("freezing a template took a minute".to_owned()))??
+}
+
+fn tail(bytes: &[u8]) -> String {
+    let start = bytes.len().saturating_sub(SHOWN_BYTES);
+    let text = String::from_utf8_lossy(&bytes[start..]);
+    text.trim().chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+}

@@ -1,0 +1,340 @@
+//! The messages. A field is never renamed or reused: old agents live on in old snapshots. A new
+//! field gets a default, a new kind is answered with [`code::UNSUPPORTED`] by those who do not know
+//! it.
+
+use serde::{Deserialize, Serialize};
+
+/// What the host sends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Opens the conversation and starts a new epoch. Answered by [`Reply::Welcome`].
+    Hello {
+        /// Oldest version that the host understands.
+        protocol_min: u32,
+        /// Newest version that the host understands.
+        protocol_max: u32,
+        /// Random; tells this `Hello`'s `Welcome` from one meant for another connection.
+        nonce: u64,
+    },
+    /// Answered at once by [`Reply::Pong`].
+    Ping {},
+    /// Runs a program. Answered by `Started`, then `Stdout` and `Stderr`, at last `Exited`; or by
+    /// `Error`.
+    Exec {
+        /// Program and arguments.
+        args: Vec<String>,
+        /// Added to the agent's default environment.
+        #[serde(default)]
+        env: Vec<(String, String)>,
+        /// Working directory; the agent's default when absent.
+        #[serde(default)]
+        cwd: Option<String>,
+        /// `Input` messages follow; otherwise standard input is empty.
+        #[serde(default)]
+        stdin_follows: bool,
+        /// The process group is killed after this time; never when absent.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// The next bytes of the input of a running `Exec` or `WriteFile`. Consumes credit.
+    Input {
+        /// The bytes; at most [`crate::DATA_BYTES_MAX`].
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+        /// Nothing follows.
+        eof: bool,
+    },
+    /// Allows more output of a running request.
+    Credit {
+        /// How much more.
+        bytes: u64,
+    },
+    /// Sends a signal to the process group of a running `Exec`. An `Eval` is interrupted as if its
+    /// time were over, and a file transfer ended, whatever the signal. Has no reply of its own; the
+    /// request goes on to its own last reply.
+    Kill {
+        /// Signal number.
+        signal: i32,
+    },
+    /// Ends a request that the host has forgotten: programs are killed, code is interrupted, and
+    /// nothing more is sent for it. Has no reply.
+    Cancel {},
+    /// Runs Python code in the persistent interpreter. Answered by `Stdout` and `Stderr`, at last
+    /// `EvalDone`; or by `Error`.
+    Eval {
+        /// Statements or an expression.
+        code: String,
+        /// The code is interrupted after this time; never when absent.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Answered by `FileData`, at last `FileEnd`; or by `Error`.
+    ReadFile {
+        /// Absolute path.
+        path: String,
+        /// First byte wanted.
+        #[serde(default)]
+        offset: u64,
+        /// Most bytes wanted; up to the end when absent.
+        #[serde(default)]
+        length: Option<u64>,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Followed by `Input`; answered by `Credit`, at last `Written`; or by `Error`.
+    WriteFile {
+        /// Absolute path.
+        path: String,
+        /// Permission bits of a new file; an existing file keeps its own when absent.
+        #[serde(default)]
+        mode: Option<u32>,
+        /// Add to the end and do not replace.
+        #[serde(default)]
+        append: bool,
+        /// Create missing directories above it.
+        #[serde(default)]
+        create_parents: bool,
+    },
+    /// Takes a new identity. Answered by [`Reply::Renewed`] only when every part of it took effect.
+    Renew {
+        /// Identity of the sandbox.
+        instance_id: String,
+        /// Host name.
+        hostname: String,
+        /// 32 lower-case hexadecimal digits.
+        machine_id: String,
+        /// Wall clock, nanoseconds since the Unix epoch.
+        wall_clock_unix_ns: i64,
+        /// Seed for the kernel's random generator.
+        #[serde(with = "serde_bytes")]
+        entropy: Vec<u8>,
+        /// Time limit of each hook.
+        #[serde(default)]
+        hook_timeout_ms: Option<u64>,
+    },
+    /// Ends the machine. Answered by [`Reply::PoweringOff`] when possible.
+    PowerOff {},
+}
+
+/// What the agent sends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// Answer to `Hello`.
+    Welcome {
+        /// The version that both sides speak from now on.
+        protocol: u32,
+        /// Of the `Hello`.
+        nonce: u64,
+        /// Version of the agent's build.
+        agent_version: String,
+        /// As `uname -r`.
+        kernel_release: String,
+        /// Of the kernel; equal in all children of one boot.
+        boot_id: String,
+        /// The root file system is a disk and not the initramfs.
+        has_root_disk: bool,
+        /// A `python3` is in the path.
+        python: bool,
+        /// The agent is PID 1: `Renew` and `PowerOff` work.
+        #[serde(default)]
+        is_init: bool,
+        /// Counts the `Hello`s that this agent has heard.
+        #[serde(default)]
+        epoch: u64,
+    },
+    /// Answer to `Ping`.
+    Pong {
+        /// Since the guest's boot, suspended time included.
+        uptime_ns: u64,
+        /// The current epoch.
+        epoch: u64,
+        /// Requests under way.
+        #[serde(default)]
+        requests_running: u32,
+        /// Stretches of the incoming stream that were dropped since the agent started.
+        #[serde(default)]
+        frames_rejected: u64,
+    },
+    /// The program runs.
+    Started {
+        /// Process id in the guest.
+        pid: u32,
+    },
+    /// Standard output of an `Exec` or `Eval`. Consumes credit.
+    Stdout {
+        /// The bytes.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// Standard error of an `Exec` or `Eval`. Consumes credit.
+    Stderr {
+        /// The bytes.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// Allows more `Input`.
+    Credit {
+        /// How much more.
+        bytes: u64,
+    },
+    /// The program ended.
+    Exited {
+        /// Its exit code, or 128 + signal.
+        exit_code: i32,
+        /// The signal that ended it.
+        #[serde(default)]
+        signal: Option<i32>,
+        /// It was killed because its time was over.
+        timed_out: bool,
+    },
+    /// The Python code ended.
+    EvalDone {
+        /// `repr` of the last expression, unless that is `None`.
+        #[serde(default)]
+        result: Option<String>,
+        /// Traceback, or what happened to the interpreter.
+        #[serde(default)]
+        error: Option<String>,
+        /// It was interrupted because its time was over.
+        #[serde(default)]
+        timed_out: bool,
+        /// The interpreter ended, now or since the last `Eval`: the variables of earlier calls are
+        /// gone.
+        #[serde(default)]
+        state_lost: bool,
+    },
+    /// Bytes of a file. Consumes credit.
+    FileData {
+        /// The bytes.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+    },
+    /// The whole of what was wanted has been sent.
+    FileEnd {
+        /// Bytes sent in all.
+        bytes: u64,
+    },
+    /// The file is in place.
+    Written {
+        /// Bytes written.
+        bytes: u64,
+    },
+    /// The new identity is in effect.
+    Renewed {
+        /// Of the request.
+        instance_id: String,
+        /// How far the wall clock was moved.
+        #[serde(default)]
+        clock_step_ns: i64,
+        /// What ran in `/etc/forkd/on-fork.d/`, in order.
+        #[serde(default)]
+        hooks: Vec<HookReport>,
+    },
+    /// The machine ends now.
+    PoweringOff {},
+    /// The request failed; nothing else follows for it. With id 0: a frame was not understood.
+    Error {
+        /// One of [`code`].
+        code: String,
+        /// For people.
+        message: String,
+    },
+}
+
+/// How a hook of the on-fork directory ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookReport {
+    /// File name.
+    pub name: String,
+    /// Exit code, or 128 + signal; 124 when its time was over; 126 when it could not be run.
+    pub exit_code: i32,
+}
+
+impl Request {
+    /// Every kind that this build knows, as written on the wire.
+    pub const KINDS: &[&str] = &[
+        "hello",
+        "ping",
+        "exec",
+        "input",
+        "credit",
+        "kill",
+        "cancel",
+        "eval",
+        "read_file",
+        "write_file",
+        "renew",
+        "power_off",
+    ];
+}
+
+impl Reply {
+    /// Every kind that this build knows, as written on the wire.
+    pub const KINDS: &[&str] = &[
+        "welcome",
+        "pong",
+        "started",
+        "stdout",
+        "stderr",
+        "credit",
+        "exited",
+        "eval_done",
+        "file_data",
+        "file_end",
+        "written",
+        "renewed",
+        "powering_off",
+        "error",
+    ];
+}
+
+/// Words in [`Reply::Error`]'s `code`. A word never changes its meaning.
+pub mod code {
+    /// The agent does not know this kind of message, or does not speak any of these versions.
+    pub const UNSUPPORTED: &str = "unsupported";
+    /// Bytes that are no frame were dropped.
+    pub const BAD_FRAME: &str = "bad_frame";
+    /// A frame whose message is malformed.
+    pub const BAD_MESSAGE: &str = "bad_message";
+    /// A request whose fields make no sense.
+    pub const BAD_REQUEST: &str = "bad_request";
+    /// A request with the id of one under way.
+    pub const DUPLICATE_ID: &str = "duplicate_id";
+    /// Too many requests under way.
+    pub const BUSY: &str = "busy";
+    /// More input than was allowed.
+    pub const INPUT_OVERRUN: &str = "input_overrun";
+    /// The host ended the request with `Kill`.
+    pub const CANCELLED: &str = "cancelled";
+    /// No such program.
+    pub const EXEC_NOT_FOUND: &str = "exec_not_found";
+    /// The program may not be run.
+    pub const EXEC_DENIED: &str = "exec_denied";
+    /// The program could not be started for another reason.
+    pub const EXEC_FAILED: &str = "exec_failed";
+    /// No such working directory.
+    pub const CWD_NOT_FOUND: &str = "cwd_not_found";
+    /// The image has no `python3`.
+    pub const PYTHON_MISSING: &str = "python_missing";
+    /// The interpreter could not be started.
+    pub const EVAL_FAILED: &str = "eval_failed";
+    /// No such file or directory.
+    pub const FILE_NOT_FOUND: &str = "file_not_found";
+    /// Any other failure on a file.
+    pub const FILE_FAILED: &str = "file_failed";
+    /// A part of the new identity did not take effect.
+    pub const RENEW_FAILED: &str = "renew_failed";
+    /// Only an agent that is PID 1 does this.
+    pub const NOT_INIT: &str = "not_init";
+    /// The machine could not be ended.
+    pub const POWER_OFF_FAILED: &str = "power_off_failed";
+}

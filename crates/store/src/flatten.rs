@@ -1,0 +1,106 @@
+//! A chain as one layer.
+
+use forkd_types::{ByteCount, PageCount, PageRun};
+
+use crate::publish::copy_runs;
+use crate::{Layer, LayerWriter, StoreError, StoreFiles, resolve};
+
+/// Writes the pages of `chain`, base first, into one base layer that depends on no other.
+///
+/// # Errors
+/// When the chain does not fit together or the hot directory is full.
+pub fn flatten(files: &StoreFiles, chain: &[&Layer]) -> Result<Layer, StoreError> {
+    let indexes: Vec<_> = chain.iter().map(|layer| &layer.index).collect();
+    let resolved = resolve(&indexes)?;
+    let expected: ByteCount = stored_union(chain).iter().map(|run| run.bytes()).sum();
+    let memory = indexes.first().map_or(ByteCount::ZERO, |index| index.memory);
+    let writer = LayerWriter::create(files, memory, expected)?;
+    let failed = |source| StoreError::file("flatten into", writer.path(), source);
+    let target = writer.file().map_err(failed)?;
+    for part in resolved {
+        let layer = chain[part.layer];
+        let pages = within(&layer.index.stored, part.run);
+        copy_runs(&layer.pages, &target, &pages).map_err(failed)?;
+    }
+    writer.seal_base()
+}
+
+/// The pages that any layer of the chain stores, ascending and merged.
+#[must_use]
+pub fn stored_union(chain: &[&Layer]) -> Vec<PageRun> {
+    let mut all: Vec<PageRun> =
+        chain.iter().flat_map(|layer| layer.index.stored.iter().copied()).collect();
+    all.sort_unstable_by_key(|run| run.start);
+    let mut merged: Vec<PageRun> = Vec::with_capacity(all.len());
+    for run in all {
+        match merged.last_mut() {
+            Some(last) if run.start <= last.end() => {
+                let end = last.end().max(run.end());
+                last.count = PageCount::new(end.get() - last.start.get());
+            }
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+/// The parts of `runs`, which are ascending, that lie in `window`.
+fn within(runs: &[PageRun], window: PageRun) -> Vec<PageRun> {
+    let first = runs.partition_point(|run| run.end() <= window.start);
+    let clip = |run: &PageRun| {
+        let start = run.start.max(window.start);
+        let end = run.end().min(window.end());
+        PageRun { start, count: PageCount::new(end.get() - start.get()) }
+    };
+    runs[first..].iter().take_while(|run| run.start < window.end()).map(clip).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    fn layer(
+        files: &StoreFiles,
+        stored: &[(u64, u64)],
+        fill: u8,
+        base: bool,
+        zero: &[u64],
+    ) -> Layer {
+        let writer = LayerWriter::create(files, ByteCount::from_mib(1), ByteCount::ZERO).unwrap();
+        let file = writer.file().unwrap();
+        let runs: Vec<_> = stored.iter().map(|(s, c)| PageRun::new(*s, *c)).collect();
+        for run in &runs {
+            let data = vec![fill; run.bytes().as_usize()];
+            LayerWriter::write_pages(&file, run.start, &data).unwrap();
+        }
+        let zero = zero.iter().map(|page| PageRun::new(*page, 1)).collect();
+        if base { writer.seal_base() } else { writer.seal_delta(runs, zero) }.unwrap()
+    }
+
+    #[test]
+    fn a_flattened_chain_holds_what_the_chain_shows() {
+        let state = tempfile::tempdir().unwrap();
+        let hot = tempfile::tempdir_in("/dev/shm").unwrap();
+        let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+        let base = layer(&files, &[(0, 10), (50, 10)], 1, true, &[]);
+        let middle = layer(&files, &[(5, 10)], 2, false, &[0, 55]);
+        let top = layer(&files, &[(8, 1), (100, 2)], 3, false, &[]);
+        let flat = flatten(&files, &[&base, &middle, &top]).unwrap();
+        let mut want = [0u8; 256];
+        want[0..10].fill(1);
+        want[50..60].fill(1);
+        want[5..15].fill(2);
+        (want[0], want[55]) = (0, 0);
+        want[8] = 3;
+        want[100..102].fill(3);
+        for (page, want) in want.into_iter().enumerate() {
+            let mut got = [9u8; 4096];
+            flat.pages.read_exact_at(&mut got, page as u64 * 4096).unwrap();
+            assert!(got.iter().all(|byte| *byte == want), "page {page}");
+        }
+        let stored: u64 = flat.index.stored.iter().map(|run| run.count.get()).sum();
+        assert_eq!(stored, 15 + 10 + 2 - 2, "zero pages are holes");
+    }
+}

@@ -1,0 +1,153 @@
+//! An engine for tests.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use forkd_engine::{Engine, EngineConfig, EngineError, NoProgress, Snapshot, TemplateRequest};
+use forkd_types::{ByteCount, SnapshotTag};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
+
+use crate::Guest;
+use crate::guard::Guard;
+
+/// Runs a test's future on the runtime that all tests of the program share: the engine's tasks live
+/// there.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(future)
+}
+
+/// An engine on directories of its own. They are removed with it, and its VMs ended.
+pub struct Lab {
+    /// The engine.
+    pub engine: Engine,
+    config: EngineConfig,
+    _guard: Guard,
+}
+
+fn required_path(variable: &str) -> PathBuf {
+    let value = std::env::var_os(variable);
+    let path = PathBuf::from(
+        value.unwrap_or_else(|| panic!("{variable} is not set: run the tests with `make test`")),
+    );
+    assert!(path.exists(), "{variable} names {}, which does not exist", path.display());
+    path
+}
+
+/// The configuration of a test engine in the given directories.
+fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
+    EngineConfig {
+        state_dir: state.to_owned(),
+        hot_dir: hot.to_owned(),
+        run_dir: run.to_owned(),
+        image_dir: required_path("FORKD_IMAGE_DIR"),
+        shim: required_path("FORKD_SHIM"),
+        accelerator: std::env::var("FORKD_ACCEL")
+            .unwrap_or_else(|_| "tcg".to_owned())
+            .parse()
+            .expect("FORKD_ACCEL is an accelerator"),
+        qemu: std::env::var_os("FORKD_QEMU").map(PathBuf::from),
+    }
+}
+
+impl Lab {
+    /// The lab that all tests of a program share, with the templates `tiny` and `python` as they are
+    /// asked for. It lives until the program ends.
+    pub async fn shared() -> &'static Self {
+        static LAB: OnceCell<Lab> = OnceCell::const_new();
+        LAB.get_or_init(|| Self::new()).await
+    }
+
+    /// A lab of the test's own.
+    pub async fn new() -> Self {
+        let hot = TempDir::with_prefix_in("forkd-hot-", "/dev/shm").expect("a hot directory");
+        Self::with_hot(&hot.keep()).await
+    }
+
+    /// A lab whose hot directory is `hot`, which it removes at the end.
+    pub async fn with_hot(hot: &Path) -> Self {
+        let state = TempDir::with_prefix("forkd-state-").expect("a state directory").keep();
+        let run = TempDir::with_prefix("fk-").expect("a run directory").keep();
+        let guard = Guard::over(hot, &[state.clone(), run.clone()]);
+        let config = config(&state, hot, &run);
+        let engine = Engine::open(config.clone()).await.expect("the engine opens");
+        Self { engine, config, _guard: guard }
+    }
+
+    /// How the engine was configured; for tests that break something.
+    #[must_use]
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// The engine's configuration with a change, opened as another engine on the same directories.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub async fn reopen(
+        &self,
+        change: impl FnOnce(&mut EngineConfig),
+    ) -> Result<Engine, EngineError> {
+        let mut config = self.config.clone();
+        change(&mut config);
+        Engine::open(config).await
+    }
+
+    /// The tag of a template of `image`, built at the first call.
+    pub async fn template(&self, image: &str, mebibytes: u64) -> SnapshotTag {
+        let tag: SnapshotTag = format!("{image}-{mebibytes}").parse().expect("a tag");
+        static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let _one_at_a_time = BUILDING.lock().await;
+        if self.engine.snapshot(&tag).is_err() {
+            self.build(&tag, image, mebibytes).await.expect("the template is built");
+        }
+        tag
+    }
+
+    /// Builds a template.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub async fn build(
+        &self,
+        tag: &SnapshotTag,
+        image: &str,
+        mebibytes: u64,
+    ) -> Result<Snapshot, EngineError> {
+        let request = TemplateRequest {
+            tag: tag.clone(),
+            image: image.to_owned(),
+            memory: ByteCount::from_mib(mebibytes),
+            vcpus: 1,
+            warm: Vec::new(),
+        };
+        self.engine.build_template(request, Arc::new(NoProgress)).await
+    }
+
+    /// A fresh sandbox of the `tiny` template.
+    pub async fn tiny(&self) -> Guest<'_> {
+        let tag = self.template("tiny", 128).await;
+        self.one(&tag).await
+    }
+
+    /// A fresh sandbox of the `python` template.
+    pub async fn python(&self) -> Guest<'_> {
+        let tag = self.template("python", 256).await;
+        self.one(&tag).await
+    }
+
+    /// One child of a snapshot.
+    pub async fn one(&self, tag: &SnapshotTag) -> Guest<'_> {
+        let mut children = self.fork(tag, 1).await;
+        children.pop().expect("one child")
+    }
+
+    /// Children of a snapshot.
+    pub async fn fork(&self, tag: &SnapshotTag, count: u32) -> Vec<Guest<'_>> {
+        let children = self.engine.fork(tag, count).await.expect("children start");
+        children.into_iter().map(|sandbox| Guest::new(self, sandbox.id)).collect()
+    }
+}

@@ -1,0 +1,16 @@
+//! What system tests share: an engine on directories of its own, templates that are built once for a
+//! test program, and short words for what a test does to a sandbox.
+//!
+//! The images, the shim and QEMU must be there; `make test` sees to that and says where they are
+//! through `FORKD_IMAGE_DIR` and `FORKD_SHIM`. A test that lacks them fails; it does not pass.
+//!
+//! Does not do: mock anything.
+
+#![expect(clippy::missing_panics_doc, reason = "a test fails by panicking")]
+
+mod environment;
+mod guard;
+mod sandbox;
+
+pub use environment::{Lab, block_on};
+pub use sandbox::{Guest, Output};
