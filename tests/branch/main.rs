@@ -2,4 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod branches_nest_three_deep;
 mod child_goes_on_from_the_branch_point;
+mod children_are_isolated_from_each_other_and_the_source;
+mod every_mode_gives_the_same_child;
+mod processes_files_pipes_and_tcp_survive_in_the_child;
+mod repeated_branches_stay_correct;
+mod two_sandboxes_branch_at_once;

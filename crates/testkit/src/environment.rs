@@ -69,31 +69,32 @@ impl Lab {
 
     /// A lab whose hot directory is `hot`, which it removes at the end.
     pub async fn with_hot(hot: &Path) -> Self {
+        Self::open(hot, None).await
+    }
+
+    async fn open(hot: &Path, images: Option<&Path>) -> Self {
         let state = TempDir::with_prefix("forkd-state-").expect("a state directory").keep();
         let run = TempDir::with_prefix("fk-").expect("a run directory").keep();
         let guard = Guard::over(hot, &[state.clone(), run.clone()]);
-        let config = config(&state, hot, &run);
+        let mut config = config(&state, hot, &run);
+        if let Some(images) = images {
+            images.clone_into(&mut config.image_dir);
+        }
         let engine = Engine::open(config.clone()).await.expect("the engine opens");
         Self { engine, config, _guard: guard }
+    }
+
+    /// A lab with images of its own.
+    pub async fn with_images(images: &Path) -> Self {
+        let hot =
+            TempDir::with_prefix_in("forkd-hot-", "/dev/shm").expect("a hot directory").keep();
+        Self::open(&hot, Some(images)).await
     }
 
     /// How the engine was configured; for tests that break something.
     #[must_use]
     pub fn config(&self) -> &EngineConfig {
         &self.config
-    }
-
-    /// The engine's configuration with a change, opened as another engine on the same directories.
-    ///
-    /// # Errors
-    /// What the engine says.
-    pub async fn reopen(
-        &self,
-        change: impl FnOnce(&mut EngineConfig),
-    ) -> Result<Engine, EngineError> {
-        let mut config = self.config.clone();
-        change(&mut config);
-        Engine::open(config).await
     }
 
     /// The tag of a template of `image`, built at the first call.

@@ -10,7 +10,10 @@
 
 mod environment;
 mod guard;
+mod inspect;
 mod sandbox;
+mod small_tmpfs;
 
 pub use environment::{Lab, block_on};
 pub use sandbox::{Guest, Output};
+pub use small_tmpfs::SmallTmpfs;

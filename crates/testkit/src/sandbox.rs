@@ -53,6 +53,11 @@ impl<'a> Guest<'a> {
         Ok(Output { stdout, code: output.exit_code })
     }
 
+    /// Starts a shell command that goes on after this returns.
+    pub async fn spawn(&self, command: &str) {
+        self.sh(&format!("( {command} ) > /dev/null 2>&1 < /dev/null &")).await;
+    }
+
     /// Evaluates Python that must succeed; the result's `repr`.
     pub async fn eval(&self, code: &str) -> String {
         let request = EvalRequest { code: code.to_owned(), timeout: Duration::from_secs(60) };

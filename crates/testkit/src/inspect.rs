@@ -1,0 +1,84 @@
+//! Looking at a lab from outside: processes, states, a VM without an engine.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use forkd_types::{ByteCount, SandboxId, SandboxState, SnapshotTag};
+use forkd_vmm::{Accelerator, BootSource, RamBacking, Start, Vm, VmSpec, VmmTools, qemu};
+use rustix::process::{Pid, Signal};
+
+use crate::Lab;
+
+/// Longest wait for something that must happen soon.
+const SOON: Duration = Duration::from_secs(30);
+
+impl Lab {
+    /// How many live processes name this lab's hot directory on their command line.
+    #[must_use]
+    pub fn vmm_count(&self) -> usize {
+        let hot = self.config().hot_dir.to_string_lossy().into_owned();
+        let entries = fs::read_dir("/proc").expect("/proc").flatten();
+        let command_line = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).ok();
+        entries
+            .filter_map(command_line)
+            .map(|line| String::from_utf8_lossy(&line).into_owned())
+            .filter(|line| line.starts_with("qemu-system") && line.contains(&hot))
+            .count()
+    }
+
+    /// Kills a process that this test started.
+    pub fn kill(&self, pid: u32) {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+        rustix::process::kill_process(pid, Signal::KILL).expect("the VMM is there to be killed");
+    }
+
+    /// Waits until a sandbox has a state.
+    pub async fn wait_state(&self, id: &SandboxId, wanted: SandboxState) {
+        let begun = Instant::now();
+        loop {
+            let state = self.engine.sandbox(id).expect("the sandbox is known").state;
+            if state == wanted {
+                return;
+            }
+            assert!(begun.elapsed() < SOON, "{id} is {state}, not {wanted}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until a snapshot is durable.
+    pub async fn wait_durable(&self, tag: &SnapshotTag) {
+        let begun = Instant::now();
+        while !self.engine.snapshot(tag).expect("the snapshot is known").durable {
+            assert!(begun.elapsed() < SOON, "{tag} is not durable");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// A VM without an engine, booting the tiny image.
+    #[must_use]
+    pub fn bare_vm(&self) -> Vm {
+        let config = self.config();
+        let image = config.image_dir.join("tiny");
+        let directory = config.run_dir.join(SandboxId::random().as_str());
+        fs::create_dir(&directory).expect("a directory");
+        let accelerator = Accelerator::Tcg;
+        let program = config.qemu.clone().unwrap_or_else(|| qemu::default_program(accelerator));
+        let spec = VmSpec {
+            accelerator,
+            memory: ByteCount::from_mib(128),
+            vcpus: 1,
+            boot: BootSource {
+                kernel: config.image_dir.join("kernel/vmlinuz"),
+                initramfs: image.join("initramfs.cpio"),
+                command_line: "console=ttyS0 quiet reboot=t panic=-1".to_owned(),
+            },
+            ram: RamBacking::File(config.hot_dir.join(SandboxId::random().as_str())),
+            disk: None,
+            directory,
+            start: Start::Boot,
+        };
+        let ram = fs::File::create(spec.ram.path()).expect("a RAM file");
+        ram.set_len(spec.memory.get()).expect("a RAM file");
+        Vm::start(spec, &VmmTools { program, shim: config.shim.clone() }).expect("the VM starts")
+    }
+}

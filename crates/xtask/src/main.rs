@@ -1,0 +1,84 @@
+//! Everything that is done *to* this repository: prepare the machine, build the programs and the
+//! guest images, run the demonstration, the tests and the style checks.
+//!
+//! Guarantees: every verb can be repeated, does nothing when nothing changed, and says what it is
+//! doing whenever it takes more than a moment. Nothing is written outside `build/` and the cargo
+//! target folder, except by `setup`, which installs Debian packages.
+//!
+//! It does not run sandboxes; that is the product's own command line, `forkd`.
+
+mod build;
+mod command;
+mod demo;
+mod images;
+mod lint;
+mod progress;
+mod setup;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// Tasks of the forkd repository.
+#[derive(Parser)]
+#[command(name = "xtask", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Install the Debian packages that the other verbs need.
+    Setup,
+    /// Build the programs: forkd, the preload library and the static guest agent.
+    Build,
+    /// Build the guest kernel and images into build/images.
+    Images(images::Options),
+    /// Prepare everything and run the demonstration.
+    Demo(demo::Options),
+    /// Prepare everything, run all tests and print what ran in each tier.
+    Test(test::Options),
+    /// Check formatting, clippy and the house rules.
+    Lint,
+    /// Check the house rules only; reports all findings at once.
+    Tidy,
+    /// Pack a root file system archive into a disk; runs inside the user namespace that
+    /// `images` makes when it is not root.
+    #[command(hide = true)]
+    PackRootDisk(images::PackOptions),
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().verb) {
+        Ok(code) => code,
+        Err(error) => {
+            progress::say(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: Verb) -> anyhow::Result<ExitCode> {
+    if let Verb::PackRootDisk(options) = &verb {
+        images::pack_root_disk(options)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let workspace = Workspace::find()?;
+    match verb {
+        Verb::Setup => setup::run(&workspace)?,
+        Verb::Build => build::run(&workspace)?,
+        Verb::Images(options) => images::run(&workspace, &options)?,
+        Verb::Demo(options) => return demo::run(&workspace, &options),
+        Verb::Test(options) => return test::run(&workspace, &options),
+        Verb::Lint => return lint::run(&workspace),
+        Verb::Tidy => return tidy::run(&workspace),
+        Verb::PackRootDisk(_) => unreachable!("handled before the workspace is looked for"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

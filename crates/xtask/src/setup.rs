@@ -1,0 +1,148 @@
+//! `setup`: installs the Debian packages that building, testing and the demonstration need.
+//!
+//! Silent when nothing is missing. Without root it changes nothing and prints the command to run.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+use crate::command::{output, run_logged};
+use crate::progress::Step;
+use crate::workspace::Workspace;
+
+/// Packages, each with what it is for.
+const PACKAGES: &[(&str, &str)] = &[
+    ("apt", "fetches the guest kernel"),
+    ("busybox-static", "user land of the tiny image"),
+    ("ca-certificates", "package mirrors over TLS"),
+    ("e2fsprogs", "mke2fs, builds root disks"),
+    ("gcc", "links Rust programs, compiles SQLite"),
+    ("kmod", "depmod, orders guest kernel modules"),
+    ("libc6-dev", "links Rust programs, the static guest agent"),
+    ("mmdebstrap", "builds root file systems"),
+    ("python3", "demonstration and published client"),
+    ("qemu-system-x86", "runs sandboxes"),
+    ("qemu-utils", "inspects disk overlays in tests"),
+    ("xz-utils", "guest kernel modules may be compressed"),
+    ("zstd", "guest kernel modules may be compressed"),
+];
+
+/// Packages that only a user other than root needs.
+const PACKAGES_WITHOUT_ROOT: &[(&str, &str)] = &[("uidmap", "user namespace for mmdebstrap")];
+
+/// Installs what is missing.
+pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
+    let is_root = rustix::process::geteuid().is_root();
+    let mut wanted: Vec<&str> = PACKAGES.iter().map(|(name, _)| *name).collect();
+    if !is_root {
+        wanted.extend(PACKAGES_WITHOUT_ROOT.iter().map(|(name, _)| *name));
+    }
+    if std::env::consts::ARCH != "x86_64" {
+        bail!("forkd runs on x86_64 hosts only, this is {}", std::env::consts::ARCH);
+    }
+    let os_release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if os_release_field(&os_release, "ID") != Some("debian") {
+        bail!(
+            "this is not Debian, so packages cannot be installed for you; use Debian 12 or 13, \
+             for instance in a container or VM (needed there: {})",
+            wanted.join(" ")
+        );
+    }
+    let missing = missing(&wanted)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !is_root {
+        bail!(
+            "missing packages; run: sudo apt-get update && sudo apt-get install -y \
+             --no-install-recommends {}",
+            missing.join(" ")
+        );
+    }
+    install(workspace, &missing)
+}
+
+/// One field of an `os-release` file, without quotes.
+pub(crate) fn os_release_field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+        .map(|value| value.trim_matches('"'))
+}
+
+fn missing<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
+    let result = Command::new("dpkg-query")
+        .args(["-W", "-f=${Package} ${db:Status-Status}\n"])
+        .args(wanted)
+        .output()
+        .context("start dpkg-query")?;
+    // It exits with 1 when a package is unknown; what it printed is complete all the same.
+    Ok(not_installed(wanted, &String::from_utf8_lossy(&result.stdout)))
+}
+
+fn not_installed<'a>(wanted: &[&'a str], listing: &str) -> Vec<&'a str> {
+    let is_installed =
+        |name: &str| listing.lines().any(|line| line.split_once(' ') == Some((name, "installed")));
+    wanted.iter().copied().filter(|name| !is_installed(name)).collect()
+}
+
+fn install(workspace: &Workspace, missing: &[&str]) -> anyhow::Result<()> {
+    let step = Step::start(&format!("install {}", missing.join(" ")));
+    update_package_lists(workspace, &step)?;
+    let mut command = apt_get();
+    command.args(["install", "-y", "--no-install-recommends"]).args(missing);
+    run_logged(&step, command, &workspace.log("apt-install"))?;
+    step.done("installed");
+    Ok(())
+}
+
+/// Refreshes apt's lists; needs root.
+pub(crate) fn update_package_lists(workspace: &Workspace, step: &Step) -> anyhow::Result<()> {
+    let mut command = apt_get();
+    command.arg("update");
+    run_logged(step, command, &workspace.log("apt-update"))
+}
+
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").env("LC_ALL", "C.UTF-8");
+    // A machine that has just booted may hold the package lock for its own updates.
+    command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]);
+    command
+}
+
+/// The versions of the given installed packages, one `name version` per line.
+pub(crate) fn installed_versions(packages: &[&str]) -> anyhow::Result<String> {
+    output(Command::new("dpkg-query").args(["-W", "-f=${Package} ${Version}\n"]).args(packages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_and_unknown_packages_are_missing() {
+        let listing = "gcc installed\nkmod config-files\nzstd installed\n";
+        assert_eq!(not_installed(&["gcc", "kmod", "uidmap", "zstd"], listing), ["kmod", "uidmap"]);
+    }
+
+    #[test]
+    fn a_package_whose_name_starts_alike_does_not_count() {
+        assert_eq!(not_installed(&["gcc"], "gcc-12 installed\n"), ["gcc"]);
+    }
+
+    #[test]
+    fn os_release_fields_are_found_by_their_whole_name() {
+        let text = "VERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n";
+        assert_eq!(os_release_field(text, "ID"), Some("debian"));
+        assert_eq!(os_release_field(text, "VERSION_ID"), Some("12"));
+        assert_eq!(os_release_field(text, "HOME"), None);
+    }
+
+    #[test]
+    fn every_package_says_what_it_is_for() {
+        for (name, purpose) in PACKAGES.iter().chain(PACKAGES_WITHOUT_ROOT) {
+            assert!(!purpose.is_empty(), "{name}");
+        }
+    }
+}

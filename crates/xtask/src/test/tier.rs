@@ -1,0 +1,324 @@
+//! One tier of tests: which cargo commands it is, whether this machine can run it, running it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+
+use super::libtest::{self, Counts};
+use crate::progress::say;
+use crate::tidy::Metadata;
+use crate::workspace::Workspace;
+
+/// The package with the tests of the whole.
+const SYSTEM_TESTS: &str = "forkd-system-tests";
+
+/// The guest agent's tests in a real machine, by package and test program. They are ignored
+/// elsewhere because they are told by the environment what to boot.
+const BOOT_TESTS: (&str, &str) = ("forkd-agent", "boot");
+
+/// How the names of test programs that need kernel features start.
+const KERNEL_PREFIX: &str = "kernel_";
+
+/// Write protection of shared memory came with this Linux.
+const LINUX_MINIMUM: (u32, u32) = (5, 19);
+
+/// `CAP_SYS_PTRACE`, which the kernel takes as permission for userfaultfd.
+const CAPABILITY_PTRACE_BIT: u32 = 19;
+
+/// A tier, named after what it needs.
+#[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
+pub(super) enum Tier {
+    Pure,
+    Kernel,
+    Vm,
+}
+
+/// How a tier went.
+pub(super) enum Outcome {
+    /// The machine cannot run it; why.
+    NotRun(String),
+    /// There are no tests in it.
+    Absent,
+    Ran {
+        counts: Counts,
+        /// None if all is well.
+        error: Option<String>,
+        log: PathBuf,
+    },
+}
+
+impl Tier {
+    pub(super) const ALL: [Self; 3] = [Self::Pure, Self::Kernel, Self::Vm];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Pure => "pure",
+            Self::Kernel => "kernel",
+            Self::Vm => "VM",
+        }
+    }
+
+    /// Why this machine cannot run it.
+    fn obstacle(self) -> Option<String> {
+        match self {
+            Self::Pure => None,
+            Self::Kernel => userfaultfd_obstacle(),
+            Self::Vm => {
+                let probe = Command::new("qemu-system-x86_64")
+                    .arg("--version")
+                    .stdout(Stdio::null())
+                    .status();
+                let works = probe.is_ok_and(|status| status.success());
+                (!works).then(|| "qemu-system-x86_64 does not run".to_owned())
+            }
+        }
+    }
+}
+
+impl Outcome {
+    /// Whether it makes the whole run fail.
+    pub(super) fn is_failure(&self, require_all: bool) -> bool {
+        match self {
+            Self::NotRun(_) => require_all,
+            Self::Absent => false,
+            Self::Ran { error, .. } => error.is_some(),
+        }
+    }
+}
+
+/// Runs a tier.
+pub(super) fn run(
+    workspace: &Workspace,
+    tier: Tier,
+    metadata: &Metadata,
+) -> anyhow::Result<Outcome> {
+    let commands = commands(tier, metadata);
+    if commands.is_empty() {
+        return Ok(Outcome::Absent);
+    }
+    if let Some(reason) = tier.obstacle() {
+        return Ok(Outcome::NotRun(reason));
+    }
+    say(&format!("tests: {}", tier.name()));
+    let log = workspace.log(&format!("test-{}", tier.name().to_lowercase()));
+    if let Some(folder) = log.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    File::create(&log).with_context(|| format!("create {}", log.display()))?;
+    let mut counts = Counts::default();
+    let mut cargo_failed = false;
+    for arguments in commands {
+        cargo_failed |= !run_cargo(workspace, &arguments, &log, &mut counts)?;
+    }
+    let error = match (counts.failed > 0 || !counts.failures.is_empty(), cargo_failed) {
+        (true, _) => Some("tests failed".to_owned()),
+        (false, true) => Some("the tests could not be built or a test program died".to_owned()),
+        (false, false) if counts.ran() == 0 => Some("no test ran".to_owned()),
+        (false, false) => None,
+    };
+    Ok(Outcome::Ran { counts, error, log })
+}
+
+/// The cargo commands of a tier; none if it has no tests.
+fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
+    let has_system_tests = metadata.packages.iter().any(|package| package.name == SYSTEM_TESTS);
+    let mut names: Vec<&str> = metadata
+        .packages
+        .iter()
+        .filter(|package| package.name != SYSTEM_TESTS)
+        .flat_map(|package| &package.targets)
+        .filter(|target| target.kind.iter().any(|kind| kind == "test"))
+        .map(|target| target.name.as_str())
+        .filter(|name| name.starts_with(KERNEL_PREFIX) == (tier == Tier::Kernel))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let selected = names.iter().flat_map(|name| ["--test", name]).map(str::to_owned);
+    let mut crates: Vec<String> =
+        ["test", "--locked", "--no-fail-fast", "--workspace"].map(str::to_owned).into();
+    if has_system_tests {
+        crates.extend(["--exclude", SYSTEM_TESTS].map(str::to_owned));
+    }
+    let with = |more: &[&str]| {
+        let more = more.iter().map(|&argument| argument.to_owned());
+        crates.iter().cloned().chain(more).collect::<Vec<_>>()
+    };
+    match tier {
+        Tier::Pure => {
+            let mut programs = with(&["--lib", "--bins"]);
+            programs.extend(selected);
+            vec![programs, with(&["--doc"])]
+        }
+        Tier::Kernel if names.is_empty() => Vec::new(),
+        Tier::Kernel => {
+            let mut programs = with(&[]);
+            programs.extend(selected);
+            vec![programs]
+        }
+        Tier::Vm => vm_commands(metadata),
+    }
+}
+
+fn vm_commands(metadata: &Metadata) -> Vec<Vec<String>> {
+    let (package, program) = BOOT_TESTS;
+    // Two machines of this kind fit a small host; the tests spend their time waiting.
+    let boot: &[&str] = &["-p", package, "--test", program, "--", "--ignored", "--test-threads=2"];
+    let system: &[&str] = &["-p", SYSTEM_TESTS, "--", "--test-threads=2"];
+    let is_there = |name: &str, target: Option<&str>| {
+        metadata.packages.iter().filter(|package| package.name == name).any(|package| {
+            target.is_none_or(|name| package.targets.iter().any(|target| target.name == name))
+        })
+    };
+    [(is_there(package, Some(program)), boot), (is_there(SYSTEM_TESTS, None), system)]
+        .into_iter()
+        .filter(|(is_there, _)| *is_there)
+        .map(|(_, arguments)| {
+            ["test", "--locked", "--no-fail-fast"].iter().chain(arguments).map(|&a| a.to_owned())
+        })
+        .map(Iterator::collect)
+        .collect()
+}
+
+/// Runs cargo, its messages on the terminal, the tests' output in the log; failed tests and their
+/// output are shown as well. Tells whether cargo succeeded.
+fn run_cargo(
+    workspace: &Workspace,
+    arguments: &[String],
+    log: &Path,
+    counts: &mut Counts,
+) -> anyhow::Result<bool> {
+    let mut log = OpenOptions::new().append(true).open(log).context("open the log")?;
+    let mut child = workspace
+        .cargo()
+        .args(arguments)
+        .env("FORKD_IMAGE_DIR", workspace.images())
+        .env("FORKD_BIN", workspace.forkd())
+        .env("FORKD_TEST_KERNEL", workspace.images().join("kernel/vmlinuz"))
+        .env("FORKD_TEST_INITRAMFS", workspace.images().join("tiny/initramfs.cpio"))
+        .env("FORKD_TEST_ROOT_DISK", workspace.images().join("python/root.ext4"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("start cargo")?;
+    let stdout = child.stdout.take().context("cargo's output is piped")?;
+    let mut reader = BufReader::new(stdout);
+    let mut bytes = Vec::new();
+    // From the harness's "failures:" to its result: what the failed tests printed.
+    let mut in_failures = false;
+    while reader.read_until(b'\n', &mut bytes)? > 0 {
+        log.write_all(&bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.trim_end();
+        counts.read_line(line);
+        let is_result = line.starts_with("test result: ");
+        in_failures = (in_failures || line == "failures:") && !is_result;
+        let is_failure = libtest::outcome(line).is_some_and(|(_, outcome)| outcome == "FAILED");
+        if in_failures || is_failure || is_result && !line.contains(" 0 passed; 0 failed") {
+            say(line);
+        }
+        bytes.clear();
+    }
+    Ok(child.wait()?.success())
+}
+
+/// Why userfaultfd cannot be used for branches here.
+fn userfaultfd_obstacle() -> Option<String> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let release = read("/proc/sys/kernel/osrelease");
+    if linux_version(&release).is_none_or(|version| version < LINUX_MINIMUM) {
+        let (major, minor) = LINUX_MINIMUM;
+        return Some(format!("needs Linux {major}.{minor}, this is {}", release.trim()));
+    }
+    let device = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd");
+    let permitted = has_ptrace_capability(&read("/proc/self/status"))
+        || read("/proc/sys/vm/unprivileged_userfaultfd").trim() == "1"
+        || device.is_ok();
+    (!permitted).then(|| {
+        "no userfaultfd; run as root, or: sudo sysctl vm.unprivileged_userfaultfd=1".to_owned()
+    })
+}
+
+fn linux_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn has_ptrace_capability(status: &str) -> bool {
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
+        .is_some_and(|set| set >> CAPABILITY_PTRACE_BIT & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(packages: &[(&str, &[(&str, &str)])]) -> Metadata {
+        let packages: Vec<_> = packages
+            .iter()
+            .map(|(name, targets)| {
+                let targets: Vec<_> = targets
+                    .iter()
+                    .map(|(name, kind)| serde_json::json!({"name": name, "kind": [kind]}))
+                    .collect();
+                serde_json::json!({
+                    "name": name, "manifest_path": "", "dependencies": [], "targets": targets,
+                })
+            })
+            .collect();
+        serde_json::from_value(serde_json::json!({"packages": packages})).unwrap()
+    }
+
+    #[test]
+    fn test_programs_are_in_the_tier_that_their_name_says() {
+        let targets = [("x", "lib"), ("kernel_faults", "test"), ("round_trip", "test")];
+        let metadata = metadata(&[("forkd-sys", &targets)]);
+        let pure = commands(Tier::Pure, &metadata).concat().join(" ");
+        let kernel = commands(Tier::Kernel, &metadata).concat().join(" ");
+        assert!(pure.contains("--test round_trip") && !pure.contains("kernel_faults"), "{pure}");
+        assert!(kernel.contains("--test kernel_faults") && !kernel.contains("round"), "{kernel}");
+        assert!(!kernel.contains("--lib"), "{kernel}");
+    }
+
+    #[test]
+    fn the_system_tests_are_the_vm_tier_and_no_other() {
+        let metadata = metadata(&[(SYSTEM_TESTS, &[("branch", "test"), ("kernel_x", "test")])]);
+        assert!(commands(Tier::Kernel, &metadata).is_empty());
+        let pure = commands(Tier::Pure, &metadata).concat().join(" ");
+        assert!(pure.contains("--exclude forkd-system-tests") && !pure.contains("branch"));
+        assert_eq!(commands(Tier::Vm, &metadata).len(), 1);
+    }
+
+    #[test]
+    fn the_guest_agents_boot_tests_run_in_the_vm_tier_although_they_are_ignored_elsewhere() {
+        let metadata = metadata(&[("forkd-agent", &[("boot", "test")])]);
+        let vm = commands(Tier::Vm, &metadata);
+        assert_eq!(vm.len(), 1);
+        assert!(vm.concat().contains(&"--ignored".to_owned()));
+    }
+
+    #[test]
+    fn tiers_without_tests_have_no_command() {
+        let metadata = metadata(&[("forkd-sys", &[("sys", "lib")])]);
+        assert!(commands(Tier::Kernel, &metadata).is_empty());
+        assert!(commands(Tier::Vm, &metadata).is_empty());
+    }
+
+    #[test]
+    fn linux_versions_compare_as_numbers() {
+        assert_eq!(linux_version("6.1.0-37-cloud-amd64\n"), Some((6, 1)));
+        assert!(linux_version("5.4.0").unwrap() < LINUX_MINIMUM);
+        assert!(linux_version("6.1").unwrap() > LINUX_MINIMUM);
+        assert_eq!(linux_version(""), None);
+    }
+
+    #[test]
+    fn the_ptrace_capability_is_one_bit_of_the_effective_set() {
+        assert!(has_ptrace_capability("CapPrm:\t0\nCapEff:\t0000000000080000\n"));
+        assert!(!has_ptrace_capability("CapPrm:\t80000\nCapEff:\t0000000000040000\n"));
+        assert!(!has_ptrace_capability(""));
+    }
+}

@@ -1,0 +1,78 @@
+//! Where things are: the repository root and the folders derived from it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// The repository and its folders. All paths are absolute.
+#[derive(Debug, Clone)]
+pub(crate) struct Workspace {
+    /// The folder that holds the workspace's `Cargo.toml`.
+    pub(crate) root: PathBuf,
+    /// Cargo's output folder.
+    pub(crate) target: PathBuf,
+}
+
+impl Workspace {
+    /// Finds the repository from the current folder upwards.
+    pub(crate) fn find() -> anyhow::Result<Self> {
+        let current = env::current_dir().context("read the current folder")?;
+        for folder in current.ancestors() {
+            let manifest = folder.join("Cargo.toml");
+            if manifest.is_file()
+                && std::fs::read_to_string(&manifest)
+                    .with_context(|| format!("read {}", manifest.display()))?
+                    .lines()
+                    .any(|line| line == "[workspace]")
+            {
+                let target = match env::var_os("CARGO_TARGET_DIR") {
+                    Some(path) => std::path::absolute(PathBuf::from(path))?,
+                    None => folder.join("target"),
+                };
+                return Ok(Self { root: folder.to_owned(), target });
+            }
+        }
+        bail!("not inside the forkd repository: {}", current.display())
+    }
+
+    /// Where guest kernel and images are built.
+    pub(crate) fn images(&self) -> PathBuf {
+        self.root.join("build/images")
+    }
+
+    /// Where the output of long commands is kept.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.root.join("build/logs").join(format!("{name}.log"))
+    }
+
+    /// The released command line program.
+    pub(crate) fn forkd(&self) -> PathBuf {
+        self.target.join("release/forkd")
+    }
+
+    /// The static guest agent.
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.target.join("agent").join(crate::build::AGENT_TARGET).join("agent/forkd-agent")
+    }
+
+    /// The path as seen from the root, for messages.
+    pub(crate) fn relative<'a>(&self, path: &'a Path) -> &'a Path {
+        path.strip_prefix(&self.root).unwrap_or(path)
+    }
+
+    /// The cargo that started us (or the one on the path), run in the root.
+    pub(crate) fn cargo(&self) -> Command {
+        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(&self.root);
+        // `cargo run` describes *our* package in these; build scripts must not see them.
+        for (name, _) in env::vars_os() {
+            let name_text = name.to_string_lossy();
+            if name_text.starts_with("CARGO_PKG_") || name_text.starts_with("CARGO_MANIFEST") {
+                command.env_remove(&name);
+            }
+        }
+        command
+    }
+}

@@ -1,0 +1,49 @@
+//! Goal: a full hot directory gives a clear error before anything is written; the source runs on, the
+//! next branch after space is there again works, and nothing of the failed one is left.
+//!
+//! Method: the hot directory is a small tmpfs of its own, filled up by the test. Breaks when a branch
+//! begins without space (QEMU would die of SIGBUS) or leaves a file.
+
+use std::fs;
+use std::path::Path;
+
+use forkd_testkit::{Lab, block_on};
+
+/// Files in the hot directory that hold pages.
+fn layers(hot: &Path) -> usize {
+    let entries = fs::read_dir(hot.join("layers")).unwrap();
+    entries.filter(|entry| entry.as_ref().unwrap().path().extension().is_none()).count()
+}
+
+#[test]
+fn a_branch_without_space_names_the_directory_and_the_next_one_works() {
+    block_on(async {
+        let hot = forkd_testkit::SmallTmpfs::mount(512);
+        let lab = Lab::with_hot(hot.path()).await;
+        let source = lab.tiny().await;
+        source.sh("dd if=/dev/urandom of=/tmp/dirt bs=1M count=20 2>/dev/null").await;
+        let before = layers(hot.path());
+        let filler = hot.path().join("filler");
+        hot.fill(&filler, 70);
+        let error = source.try_branch(forkd_types::BranchMode::Live).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(hot.path().to_str().unwrap()) && text.contains("free"), "{text}");
+        assert_eq!(layers(hot.path()), before, "nothing is left of it");
+        assert_eq!(source.sh("echo alive").await, "alive");
+        fs::remove_file(&filler).unwrap();
+        let (_, children) = source.branch_into(1).await;
+        assert_eq!(children[0].sh("wc -c < /tmp/dirt").await.trim(), "20971520");
+    });
+}
+
+#[test]
+fn a_template_without_space_is_refused_before_the_vm_starts() {
+    block_on(async {
+        let hot = forkd_testkit::SmallTmpfs::mount(64);
+        let lab = Lab::with_hot(hot.path()).await;
+        let tag = "too-large".parse().unwrap();
+        let error = lab.build(&tag, "tiny", 128).await.unwrap_err().to_string();
+        assert!(error.contains(hot.path().to_str().unwrap()), "{error}");
+        assert_eq!((lab.vmm_count(), layers(hot.path())), (0, 0));
+    });
+}
