@@ -1,0 +1,152 @@
+//! Branching a sandbox while it runs.
+
+use forkd_types::{BranchMode, SnapshotTag, limit};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::check::{FieldError, within};
+use crate::{ErrorBody, Sandbox, Snapshot};
+
+/// Takes a snapshot of a running sandbox with minimal pause and starts `n` children from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BranchRequest {
+    /// Tag of the new snapshot; by default `branch-<sandbox>-<time>-<random>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// `live` (default), `diff` or `full`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The same as mode `diff`; excludes `mode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<bool>,
+    /// Report the figures of a diff whatever the mode; excludes `diff`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measure_diff: Option<bool>,
+    /// Answer when the snapshot is ready; else, with 202, as soon as the source runs again.
+    #[serde(default = "yes")]
+    pub wait: bool,
+    /// Children to start at once, 0 to 1000.
+    #[serde(default)]
+    #[schema(maximum = 1000)]
+    pub n: u32,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Default for BranchRequest {
+    fn default() -> Self {
+        Self { tag: None, mode: None, diff: None, measure_diff: None, wait: yes(), n: 0 }
+    }
+}
+
+/// A branch request whose fields are in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedBranch {
+    /// The tag, if the client chose one.
+    pub tag: Option<SnapshotTag>,
+    /// The mode.
+    pub mode: BranchMode,
+}
+
+impl BranchRequest {
+    /// The parsed fields, when all are in order and none contradicts another.
+    ///
+    /// # Errors
+    /// Names the field that is not.
+    pub fn check(&self) -> Result<CheckedBranch, FieldError> {
+        let tag = self.tag.as_deref().map(str::parse::<SnapshotTag>).transpose();
+        let tag = tag.map_err(|error| FieldError::new("tag", error))?;
+        let legacy_diff = self.diff == Some(true);
+        if self.mode.is_some() && legacy_diff {
+            return Err(FieldError::new("diff", "excludes `mode`: give `mode` alone"));
+        }
+        if legacy_diff && self.measure_diff == Some(true) {
+            let problem = "excludes `diff`: a diff reports its figures anyway";
+            return Err(FieldError::new("measure_diff", problem));
+        }
+        within("n", self.n, 0, limit::CHILDREN_PER_REQUEST_MAX)?;
+        if self.n > 0 && !self.wait {
+            let problem = "children can start only from a ready snapshot: leave `wait` true";
+            return Err(FieldError::new("n", problem));
+        }
+        let mode = match &self.mode {
+            Some(word) => word.parse().map_err(|error| FieldError::new("mode", error))?,
+            None if legacy_diff => BranchMode::Diff,
+            None => BranchMode::default(),
+        };
+        Ok(CheckedBranch { tag, mode })
+    }
+}
+
+/// What a branch gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BranchAnswer {
+    /// The new snapshot.
+    #[serde(flatten)]
+    pub snapshot: Snapshot,
+    /// One entry for each child asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<Child>,
+}
+
+/// One child of a branch: exactly one of `sandbox` and `error`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Child {
+    /// It runs.
+    Sandbox(Box<Sandbox>),
+    /// It could not be started.
+    Error(ErrorBody),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(json: &str) -> BranchRequest {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn an_empty_request_is_a_live_branch_that_waits() {
+        let request = parse("{}");
+        assert_eq!(request, BranchRequest::default());
+        assert_eq!(request.check().unwrap(), CheckedBranch { tag: None, mode: BranchMode::Live });
+    }
+
+    #[test]
+    fn the_legacy_flag_means_mode_diff_and_excludes_the_newer_word() {
+        assert_eq!(parse(r#"{"diff":true}"#).check().unwrap().mode, BranchMode::Diff);
+        assert_eq!(parse(r#"{"diff":false}"#).check().unwrap().mode, BranchMode::Live);
+        let both = parse(r#"{"diff":false,"mode":"full"}"#).check().unwrap();
+        assert_eq!(both.mode, BranchMode::Full, "a flag that is off contradicts nothing");
+        let field = |json: &str| parse(json).check().unwrap_err().field;
+        assert_eq!(field(r#"{"diff":true,"mode":"live"}"#), "diff");
+        assert_eq!(field(r#"{"diff":true,"measure_diff":true}"#), "measure_diff");
+        assert!(parse(r#"{"mode":"full","measure_diff":true}"#).check().is_ok());
+    }
+
+    #[test]
+    fn a_refusal_names_the_field() {
+        let field = |json: &str| parse(json).check().unwrap_err().field;
+        assert_eq!(field(r#"{"mode":"fast"}"#), "mode");
+        assert_eq!(field(r#"{"tag":"a/b"}"#), "tag");
+        assert_eq!(field(r#"{"n":1001}"#), "n");
+        assert_eq!(field(r#"{"n":1,"wait":false}"#), "n");
+    }
+
+    #[test]
+    fn the_answer_is_a_snapshot_with_children_beside_its_own_fields() {
+        let answer = BranchAnswer {
+            snapshot: Snapshot { tag: "b".into(), ..Snapshot::default() },
+            children: vec![Child::Error(ErrorBody::new(crate::ErrorCode::NoSpace, "full"))],
+        };
+        let json = serde_json::to_value(&answer).unwrap();
+        assert_eq!(json["tag"], "b");
+        assert_eq!(json["children"][0]["error"]["code"], "no_space");
+        assert_eq!(json["children"][0].as_object().unwrap().len(), 1);
+        assert_eq!(serde_json::from_value::<BranchAnswer>(json).unwrap(), answer);
+    }
+}

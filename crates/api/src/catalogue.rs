@@ -1,0 +1,216 @@
+//! Every error of the interface: its stable code, its HTTP status, and what to do about it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The body of every answer that is not a success.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// What happened, for people.
+    pub error: String,
+    /// A stable word for programs; one of the catalogue.
+    pub code: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl ErrorBody {
+    /// The body for `code` with this text and the catalogue's hint.
+    #[must_use]
+    pub fn new(code: ErrorCode, error: impl Into<String>) -> Self {
+        Self {
+            error: error.into(),
+            code: code.name().to_owned(),
+            hint: code.entry().hint.to_owned(),
+        }
+    }
+}
+
+/// One line of the catalogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CatalogueEntry {
+    /// The code.
+    pub code: ErrorCode,
+    /// Its stable word.
+    pub name: &'static str,
+    /// The HTTP status.
+    pub status: u16,
+    /// What to do about it.
+    pub hint: &'static str,
+}
+
+macro_rules! catalogue {
+    ($($(#[$doc:meta])* $code:ident = $name:literal, $status:literal, $hint:literal;)*) => {
+        /// A stable word for each kind of failure.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum ErrorCode {
+            $($(#[$doc])* $code,)*
+        }
+
+        /// All errors, in the order of their codes' declaration.
+        pub const CATALOGUE: &[CatalogueEntry] = &[
+            $(CatalogueEntry {
+                code: ErrorCode::$code,
+                name: $name,
+                status: $status,
+                hint: $hint,
+            },)*
+        ];
+    };
+}
+
+catalogue! {
+    /// A field is missing, malformed or out of bounds.
+    BadRequest = "bad_request", 400,
+        "correct the field that the error names; /openapi.json describes every request";
+    /// The request came under a host name that is not this machine's loopback.
+    HostRefused = "host_refused", 403,
+        "address the daemon as 127.0.0.1 or localhost, or use its Unix socket";
+    /// No such route.
+    RouteNotFound = "route_not_found", 404,
+        "check the path; /openapi.json lists all routes";
+    /// No such snapshot.
+    SnapshotNotFound = "snapshot_not_found", 404,
+        "list the snapshots with `forkd snapshots`";
+    /// No such sandbox.
+    SandboxNotFound = "sandbox_not_found", 404,
+        "list the sandboxes with `forkd ls`";
+    /// No such image.
+    ImageNotFound = "image_not_found", 404,
+        "list the images with `forkd images`";
+    /// No such file in the guest.
+    FileNotFound = "file_not_found", 404,
+        "check the path: it is one in the sandbox and must be absolute";
+    /// The route exists, the method does not.
+    MethodNotAllowed = "method_not_allowed", 405,
+        "use a method that the Allow header names";
+    /// The tag is taken.
+    TagTaken = "tag_taken", 409,
+        "choose another tag, or remove the snapshot with `forkd snapshot rm`";
+    /// The snapshot is being written, or has failed.
+    SnapshotNotReady = "snapshot_not_ready", 409,
+        "wait until its status is `ready`; a failed snapshot has to be taken again";
+    /// A part of the snapshot is missing or damaged.
+    SnapshotDamaged = "snapshot_damaged", 409,
+        "restore the named file, or remove the snapshot and take it again";
+    /// The snapshot does not fit this host's machine.
+    SnapshotIncompatible = "snapshot_incompatible", 409,
+        "start the daemon with the accelerator and QEMU version that made it, or build it again";
+    /// Others depend on the snapshot.
+    SnapshotInUse = "snapshot_in_use", 409,
+        "remove what depends on it first, or all at once with `forkd snapshot rm --cascade`";
+    /// The sandbox's state does not permit the request.
+    SandboxNotRunning = "sandbox_not_running", 409,
+        "look at its state with `forkd ls`; a dead sandbox can only be removed";
+    /// The sandbox's disk is at the end of as many overlays as are allowed.
+    ChainTooDeep = "chain_too_deep", 409,
+        "fork a new sandbox from its latest snapshot, or build a new template, and go on there";
+    /// This host cannot branch live.
+    LiveUnavailable = "live_unavailable", 409,
+        "use mode `diff`, or see `forkd doctor` for what live branching needs";
+    /// The body is too large.
+    RequestTooLarge = "request_too_large", 413,
+        "send less at once; large data goes into a file of the sandbox";
+    /// The body is not declared as JSON.
+    NotJson = "not_json", 415,
+        "send the header `Content-Type: application/json`";
+    /// The command run before the freeze failed.
+    WarmFailed = "warm_failed", 422,
+        "run the command in a sandbox of the image to see why it fails";
+    /// The output is larger than the daemon is willing to hold.
+    OutputTooLarge = "output_too_large", 422,
+        "write the output to a file in the sandbox, or make it smaller";
+    /// The guest could not do what was asked.
+    GuestRefused = "guest_refused", 422,
+        "check the command, its path and its working directory in the sandbox";
+    /// A task of the daemon died; a defect.
+    Internal = "internal", 500,
+        "this is a defect of forkd: look up the request id in the daemon's log and report both";
+    /// The VMM failed.
+    VmmFailed = "vmm_failed", 500,
+        "look at the daemon's log and at `forkd doctor`";
+    /// Guest memory could not be captured.
+    CaptureFailed = "capture_failed", 500,
+        "the source runs on; try again, and look at the daemon's log if it fails again";
+    /// The store failed.
+    StoreFailed = "store_failed", 500,
+        "check the state directory's file system, then look at the daemon's log";
+    /// The guest did not come up.
+    BootFailed = "boot_failed", 502,
+        "read the console's last lines in the error; the image may need more memory";
+    /// A child did not confirm its new identity and was destroyed.
+    RenewalNotConfirmed = "renewal_not_confirmed", 502,
+        "try again; if it persists the snapshot's guest agent is stuck: take the snapshot again";
+    /// The guest agent broke off or broke the protocol.
+    GuestFailed = "guest_failed", 502,
+        "look at the sandbox's console with `forkd logs`; remove the sandbox if it persists";
+    /// Too many requests wait for one sandbox.
+    SandboxBusy = "sandbox_busy", 503,
+        "wait for the requests under way, then try again; the header Retry-After says when";
+    /// The guest agent did not answer in time.
+    GuestSilent = "guest_silent", 504,
+        "the guest may be overloaded: try again, or look at `forkd logs`";
+    /// Not enough space.
+    NoSpace = "no_space", 507,
+        "remove sandboxes and snapshots that are no longer needed, or enlarge the file system";
+}
+
+impl ErrorCode {
+    /// Its line of the catalogue.
+    #[must_use]
+    pub const fn entry(self) -> &'static CatalogueEntry {
+        &CATALOGUE[self as usize]
+    }
+
+    /// Its stable word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.entry().name
+    }
+
+    /// After how many seconds trying again makes sense; for failures that pass by themselves.
+    #[must_use]
+    pub const fn retry_after_secs(self) -> Option<u32> {
+        match self.entry().status {
+            503 => Some(1),
+            _ => None,
+        }
+    }
+
+    /// The code that a stable word means, if this version knows it.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        CATALOGUE.iter().find(|entry| entry.name == name).map(|entry| entry.code)
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_finds_its_own_line_by_itself_and_by_name() {
+        for entry in CATALOGUE {
+            assert_eq!(entry.code.entry(), entry);
+            assert_eq!(ErrorCode::from_name(entry.name), Some(entry.code), "names are unique");
+        }
+    }
+
+    #[test]
+    fn every_line_has_an_error_status_and_a_hint() {
+        for entry in CATALOGUE {
+            assert!((400..600).contains(&entry.status), "{}", entry.name);
+            assert!(!entry.hint.is_empty() && !entry.hint.ends_with('.'), "{}", entry.name);
+            let is_word = |b: u8| b.is_ascii_lowercase() || b == b'_';
+            assert!(entry.name.bytes().all(is_word), "{}", entry.name);
+        }
+    }
+}

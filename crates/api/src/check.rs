@@ -1,0 +1,43 @@
+//! Refusing a request with the name of the field that is wrong.
+
+use std::fmt::Display;
+
+/// A field of a request is missing, contradicts another or is out of bounds.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct FieldError {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl FieldError {
+    /// `field` has `problem`.
+    #[must_use]
+    pub fn new(field: &'static str, problem: impl Display) -> Self {
+        Self { field, problem: problem.to_string() }
+    }
+}
+
+/// Refuses a number outside `low..=high`.
+pub(crate) fn within<N: PartialOrd + Display>(
+    field: &'static str,
+    value: N,
+    low: N,
+    high: N,
+) -> Result<N, FieldError> {
+    if (low <= value) && (value <= high) {
+        Ok(value)
+    } else {
+        Err(FieldError::new(field, format!("{value} is not within {low} to {high}")))
+    }
+}
+
+/// Refuses text that cannot be an argument of a program: a zero byte would end it early.
+pub(crate) fn no_zero_byte(field: &'static str, text: &str) -> Result<(), FieldError> {
+    if text.contains('\0') {
+        return Err(FieldError::new(field, "must not contain a zero byte"));
+    }
+    Ok(())
+}

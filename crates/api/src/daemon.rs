@@ -1,0 +1,32 @@
+//! What the daemon says of itself and of its images.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A sign of life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// Always true: a daemon that is not well does not answer.
+    pub ok: bool,
+}
+
+/// Who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Version {
+    /// Version of forkd.
+    pub version: String,
+    /// Version of the interface.
+    pub api: String,
+    /// How guests run: `kvm` or `tcg`.
+    #[serde(default)]
+    pub accelerator: String,
+}
+
+/// An image that templates can be built from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Image {
+    /// Its name.
+    pub name: String,
+    /// One line for people.
+    pub description: String,
+}

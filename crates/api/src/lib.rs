@@ -1,0 +1,26 @@
+//! What goes over the wire of the REST interface: request and answer bodies, and the catalogue of
+//! errors. The daemon writes them, clients read them; the OpenAPI document is generated from them.
+//!
+//! Guarantees: a request that passes its `check` has every field within the limits, and one that
+//! does not is refused with the field's name; every error code has one status and one hint.
+//!
+//! Does not do: HTTP, I/O, or decide anything. Domain types are others, so that the engine can change
+//! without the wire.
+
+mod branch;
+mod catalogue;
+mod check;
+mod command;
+mod daemon;
+mod sandbox;
+mod snapshot;
+mod text;
+
+pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
+pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode};
+pub use check::FieldError;
+pub use command::{CheckedExec, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Pong};
+pub use daemon::{Health, Image, Version};
+pub use sandbox::{CreateSandboxes, Sandbox};
+pub use snapshot::{BuildEvent, CheckedCreateSnapshot, CreateSnapshot, Snapshot, SnapshotInfo};
+pub use text::{OutputText, text_to_bytes};

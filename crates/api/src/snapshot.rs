@@ -1,0 +1,231 @@
+//! Snapshots: what they look like, and building templates.
+
+use std::collections::BTreeMap;
+
+use forkd_types::{ByteCount, SnapshotTag, limit};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::ErrorBody;
+use crate::check::{FieldError, no_zero_byte, within};
+
+/// Guest RAM of a template whose request names none, in MiB.
+const MEM_SIZE_MIB_DEFAULT: u64 = 512;
+
+/// A snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Snapshot {
+    /// Its name.
+    pub tag: String,
+    /// Where its durable files are.
+    pub dir: String,
+    /// When it was requested, in seconds since 1970.
+    pub created_at_unix: u64,
+    /// The sandbox that it was branched from; absent for a template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branched_from: Option<String>,
+    /// The snapshot whose layers it builds on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_tag: Option<String>,
+    /// `writing`, `ready` or `failed`. Sandboxes start from ready ones only.
+    pub status: String,
+    /// Whether it is also on disk and survives a reboot.
+    pub durable: bool,
+    /// Whether sandboxes can be started from it now.
+    pub bootable: bool,
+    /// The image at the root of its lineage.
+    #[serde(default)]
+    pub image: String,
+    /// Guest RAM, in MiB.
+    #[serde(default)]
+    pub mem_size_mib: u64,
+    /// Virtual CPUs.
+    #[serde(default)]
+    pub vcpus: u32,
+    /// How the branch was taken: `live`, `diff` or `full`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The pause window: from the pause request to the confirmed resume, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause_ms: Option<f64>,
+    /// The same by the VMM's own clock, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by_vmm_ms: Option<f64>,
+    /// From the request to the usable snapshot, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_ms: Option<f64>,
+    /// Milliseconds by phase of the branch.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub phases_ms: BTreeMap<String, f64>,
+    /// Bytes of the pages in the dirty set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty_bytes: Option<u64>,
+    /// Bytes of the pages that were stored: those that differ from the parent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<u64>,
+    /// Write faults of the guest that were served during the capture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<u64>,
+    /// Median time to serve such a fault, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault_service_p50_ms: Option<f64>,
+    /// The longest time to serve such a fault, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault_service_max_ms: Option<f64>,
+    /// In mode `diff`: time to copy the dirty pages, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff_ms: Option<f64>,
+    /// In mode `diff`: bytes stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff_physical_bytes: Option<u64>,
+    /// In mode `diff`: bytes of the dirty pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff_logical_bytes: Option<u64>,
+    /// Something that the request asked for and did not get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A snapshot and its place among others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SnapshotInfo {
+    /// The snapshot.
+    #[serde(flatten)]
+    pub snapshot: Snapshot,
+    /// How many layers a sandbox started from it maps.
+    pub chain_depth: usize,
+    /// The snapshots that it builds on, nearest first.
+    pub ancestors: Vec<String>,
+    /// Snapshots that build on it and sandboxes that were started from it.
+    pub dependents: Vec<String>,
+    /// Bytes of its own memory layer.
+    pub memory_layer_bytes: u64,
+}
+
+/// Builds a template: boots an image, warms it and freezes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CreateSnapshot {
+    /// The tag of the snapshot to make.
+    pub tag: String,
+    /// Name of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Must be absent: a kernel belongs to an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Must be absent: a root file system belongs to an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rootfs: Option<String>,
+    /// Guest RAM, in MiB.
+    #[serde(default = "mem_size_mib_default")]
+    pub mem_size_mib: u64,
+    /// Virtual CPUs.
+    #[serde(default = "vcpus_default")]
+    pub vcpus: u32,
+    /// Program and arguments, run in the guest before the freeze.
+    #[serde(default)]
+    pub warm: Vec<String>,
+}
+
+const fn mem_size_mib_default() -> u64 {
+    MEM_SIZE_MIB_DEFAULT
+}
+
+const fn vcpus_default() -> u32 {
+    1
+}
+
+/// A request to build a template whose fields are in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedCreateSnapshot {
+    /// The tag.
+    pub tag: SnapshotTag,
+    /// Name of the image.
+    pub image: String,
+    /// Guest RAM.
+    pub memory: ByteCount,
+}
+
+impl CreateSnapshot {
+    /// Builds `tag` from `image` with default sizes and no warm-up.
+    #[must_use]
+    pub fn new(tag: impl Into<String>, image: impl Into<String>) -> Self {
+        Self {
+            tag: tag.into(),
+            image: Some(image.into()),
+            kernel: None,
+            rootfs: None,
+            mem_size_mib: mem_size_mib_default(),
+            vcpus: vcpus_default(),
+            warm: Vec::new(),
+        }
+    }
+
+    /// The parsed fields, when all are in order.
+    ///
+    /// # Errors
+    /// Names the field that is not.
+    pub fn check(&self) -> Result<CheckedCreateSnapshot, FieldError> {
+        let tag = self.tag.parse().map_err(|error| FieldError::new("tag", error))?;
+        for (field, value) in [("kernel", &self.kernel), ("rootfs", &self.rootfs)] {
+            if value.is_some() {
+                let problem = "belongs to an image here: name one with `image`";
+                return Err(FieldError::new(field, problem));
+            }
+        }
+        let image = self.image.clone().filter(|name| !name.is_empty());
+        let image = image.ok_or_else(|| FieldError::new("image", "is missing"))?;
+        let (low, high) = (limit::MEM_SIZE_MIB_MIN, limit::MEM_SIZE_MIB_MAX);
+        let mebibytes = within("mem_size_mib", self.mem_size_mib, low, high)?;
+        within("vcpus", self.vcpus, 1, limit::VCPUS_MAX)?;
+        if self.warm.first().is_some_and(String::is_empty) {
+            return Err(FieldError::new("warm", "the program's name is empty"));
+        }
+        self.warm.iter().try_for_each(|text| no_zero_byte("warm", text))?;
+        Ok(CheckedCreateSnapshot { tag, image, memory: ByteCount::from_mib(mebibytes) })
+    }
+}
+
+/// One line of a streamed template build. The last is `snapshot` or `error`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BuildEvent {
+    /// A step has begun.
+    Step(String),
+    /// The template is ready.
+    Snapshot(Box<Snapshot>),
+    /// The build failed.
+    Error(ErrorBody),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_field() {
+        let field = |change: fn(&mut CreateSnapshot)| {
+            let mut request = CreateSnapshot::new("py", "python");
+            assert!(request.check().is_ok());
+            change(&mut request);
+            request.check().unwrap_err().field
+        };
+        assert_eq!(field(|r| r.tag = "a b".into()), "tag");
+        assert_eq!(field(|r| r.image = None), "image");
+        assert_eq!(field(|r| r.kernel = Some("/k".into())), "kernel");
+        assert_eq!(field(|r| r.rootfs = Some("/r".into())), "rootfs");
+        assert_eq!(field(|r| r.mem_size_mib = 1), "mem_size_mib");
+        assert_eq!(field(|r| r.vcpus = 0), "vcpus");
+        assert_eq!(field(|r| r.warm = vec![String::new()]), "warm");
+        assert_eq!(field(|r| r.warm = vec!["a".into(), "b\0".into()]), "warm");
+    }
+
+    #[test]
+    fn a_build_event_is_an_object_with_its_kind_as_the_only_key() {
+        let json = serde_json::to_string(&BuildEvent::Step("boot".into())).unwrap();
+        assert_eq!(json, r#"{"step":"boot"}"#);
+    }
+}

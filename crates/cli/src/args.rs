@@ -1,0 +1,168 @@
+//! The command line's grammar.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::verb;
+
+/// Sandboxes that can be branched while they run.
+///
+/// A daemon is started for you when none runs; `forkd stop` ends it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "forkd",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    after_help = "Examples:\n  \
+        forkd template build python --tag py   make a snapshot to start from\n  \
+        forkd fork py -n 2                     start two sandboxes from it\n  \
+        forkd exec sb-... -- python3 -V        run a program in one\n  \
+        forkd branch sb-... -n 3               branch it while it runs\n\n\
+        Exit codes: 0 done, 1 failed, 2 command line not understood, 3 no daemon answers;\n\
+        exec and eval end with the exit code of what they ran, or with 124 when its time was over."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Options of every verb.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// The daemon's Unix socket; none is started when it is given
+    #[arg(long, global = true, env = "FORKD_SOCKET", value_name = "PATH", hide_env_values = true)]
+    pub(crate) socket: Option<PathBuf>,
+    /// The daemon's base URL, such as http://127.0.0.1:8889
+    #[arg(
+        long,
+        global = true,
+        env = "FORKD_URL",
+        value_name = "URL",
+        conflicts_with = "socket",
+        hide_env_values = true
+    )]
+    pub(crate) url: Option<String>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// Where the daemon works and with what: options of `serve` and `doctor`, and variables for the
+/// daemon that other verbs start.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Places {
+    /// Everything below this directory, hot layers excepted: for a daemon of its own
+    #[arg(long, env = "FORKD_HOME", value_name = "DIR", hide_env_values = true)]
+    pub(crate) home: Option<PathBuf>,
+    /// Durable files
+    #[arg(long, env = "FORKD_STATE_DIR", value_name = "DIR", hide_env_values = true)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Memory layers in use; must be on tmpfs
+    #[arg(long, env = "FORKD_HOT_DIR", value_name = "DIR", hide_env_values = true)]
+    pub(crate) hot_dir: Option<PathBuf>,
+    /// Images that templates are built from
+    #[arg(long, env = "FORKD_IMAGE_DIR", value_name = "DIR", hide_env_values = true)]
+    pub(crate) image_dir: Option<PathBuf>,
+    /// How guests run
+    #[arg(
+        long,
+        env = "FORKD_ACCEL",
+        value_enum,
+        default_value_t,
+        value_name = "WHICH",
+        hide_env_values = true
+    )]
+    pub(crate) accel: Accel,
+    /// QEMU; by default the distribution's
+    #[arg(long, env = "FORKD_QEMU", value_name = "PATH", hide_env_values = true)]
+    pub(crate) qemu: Option<PathBuf>,
+    /// The library loaded into QEMU
+    #[arg(long, env = "FORKD_SHIM", value_name = "PATH", hide_env_values = true)]
+    pub(crate) shim: Option<PathBuf>,
+    /// Listen on this loopback address besides the Unix socket, such as 127.0.0.1:8889
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// How guests run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Accel {
+    /// KVM if a guest boots on it, else emulation
+    #[default]
+    Auto,
+    /// Hardware virtualisation
+    Kvm,
+    /// Emulation
+    Tcg,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Serve(verb::serve::Options),
+    Template(verb::template::Options),
+    Images(verb::images::Options),
+    Snapshots(verb::snapshots::Options),
+    Snapshot(verb::snapshot::Options),
+    Ls(verb::ls::Options),
+    Fork(verb::fork::Options),
+    Branch(verb::branch::Options),
+    Exec(verb::exec::Options),
+    Eval(verb::eval::Options),
+    Cp(verb::cp::Options),
+    Rm(verb::rm::Options),
+    Logs(verb::logs::Options),
+    Doctor(verb::doctor::Options),
+    Stop(verb::stop::Options),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_has_help_and_an_example() {
+        for verb in Cli::command().get_subcommands() {
+            assert!(verb.get_about().is_some(), "{}", verb.get_name());
+            let examples = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(examples.contains("Example"), "{} has no example", verb.get_name());
+        }
+    }
+
+    fn long_help(command: &mut clap::Command, text: &mut String) {
+        command.build();
+        let help = command.render_long_help();
+        text.push_str(&format!("## {}\n\n{help}\n", command.get_name()));
+        let names: Vec<_> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        for name in names {
+            if let Some(verb) = command.find_subcommand_mut(&name) {
+                long_help(verb, text);
+            }
+        }
+    }
+
+    /// `FORKD_UPDATE=1` writes the file anew.
+    #[test]
+    fn the_committed_help_is_current() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help.txt");
+        let mut current = String::new();
+        long_help(&mut Cli::command().term_width(100), &mut current);
+        let current: String = current.lines().map(|l| format!("{}\n", l.trim_end())).collect();
+        if std::env::var_os("FORKD_UPDATE").is_some() {
+            std::fs::write(&path, &current).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(committed == current, "run the tests with FORKD_UPDATE=1 and commit the change");
+    }
+}

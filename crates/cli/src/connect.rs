@@ -1,0 +1,213 @@
+//! Finding the daemon, and starting one of the user's own when none runs.
+//!
+//! ```text
+//! --url / --socket given  -> that one or nothing
+//! else                    -> <run>/forkd.sock: alive? use it
+//!                            else lock, look again, start `forkd serve`, wait for /healthz
+//! ```
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use forkd_client::{Client, Target};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::args::Global;
+use crate::report::{self, Hinted};
+use crate::settings;
+
+/// For a daemon to answer after its start. Trying out KVM takes seconds of it.
+const START_DEADLINE: Duration = Duration::from_secs(60);
+/// Between two looks at a daemon that starts.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Lines of the daemon's log that are shown when it does not start.
+const LOG_LINES_SHOWN: usize = 15;
+
+/// A client of the daemon, which is started if it is ours to start.
+pub(crate) async fn client(global: &Global) -> anyhow::Result<Client> {
+    if let Some(client) = named_client(global)? {
+        return Ok(client);
+    }
+    let run_dir = settings::default_run_dir()?;
+    settings::secure_run_dir(&run_dir)?;
+    let client = Client::new(Target::Socket(run_dir.join("forkd.sock")))?;
+    if !is_alive(&client).await {
+        start(&client, &run_dir).await?;
+    }
+    Ok(client)
+}
+
+/// A client of the daemon if one runs; none is started.
+pub(crate) async fn running_client(global: &Global) -> anyhow::Result<Option<Client>> {
+    let client = match named_client(global)? {
+        Some(client) => client,
+        None => Client::new(Target::Socket(settings::default_run_dir()?.join("forkd.sock")))?,
+    };
+    Ok(is_alive(&client).await.then_some(client))
+}
+
+/// A client of the daemon that the user named, if they did.
+fn named_client(global: &Global) -> anyhow::Result<Option<Client>> {
+    let target = match (&global.url, &global.socket) {
+        (Some(url), _) => Target::Url(url.clone()),
+        (None, Some(socket)) => Target::Socket(socket.clone()),
+        (None, None) => return Ok(None),
+    };
+    Ok(Some(Client::new(target)?))
+}
+
+async fn is_alive(client: &Client) -> bool {
+    if let Target::Socket(path) = client.target()
+        && !fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
+    {
+        return false;
+    }
+    let answer = tokio::time::timeout(Duration::from_secs(5), client.health()).await;
+    matches!(answer, Ok(Ok(_)))
+}
+
+/// Starts a daemon, or waits for one that somebody else starts at this moment.
+async fn start(client: &Client, run_dir: &Path) -> anyhow::Result<()> {
+    let deadline = Instant::now() + START_DEADLINE;
+    let _lock = start_lock(run_dir, deadline).await?;
+    if is_alive(client).await {
+        return Ok(());
+    }
+    let log = run_dir.join("daemon.log");
+    let mut daemon = spawn(&log)?;
+    while !is_alive(client).await {
+        if let Some(status) = daemon.try_wait().context("watch the daemon")? {
+            return Err(not_started(&format!("it ended with {status}"), &log));
+        }
+        if Instant::now() > deadline {
+            return Err(not_started(&format!("no answer within {START_DEADLINE:?}"), &log));
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
+}
+
+async fn start_lock(run_dir: &Path, deadline: Instant) -> anyhow::Result<File> {
+    let path = run_dir.join("start.lock");
+    let file = File::create(&path).with_context(|| format!("create `{}`", path.display()))?;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let text = "another command is starting the daemon and does not get ahead";
+                return Err(Hinted::unreachable(text, "try again; see `forkd doctor`").into());
+            }
+            Err(errno) => {
+                return Err(errno).with_context(|| format!("lock `{}`", path.display()));
+            }
+        }
+    }
+}
+
+/// Starts `forkd serve` with our own environment; it detaches itself from this session.
+fn spawn(log: &Path) -> anyhow::Result<Child> {
+    if log.exists() {
+        fs::rename(log, log.with_extension("log.old")).context("keep the previous log")?;
+    }
+    let output = File::create(log).with_context(|| format!("create `{}`", log.display()))?;
+    let program = std::env::current_exe().context("find the running executable")?;
+    Command::new(program)
+        .args(["serve", "--detached"])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .spawn()
+        .context("start the daemon")
+}
+
+fn not_started(problem: &str, log: &Path) -> anyhow::Error {
+    let text = fs::read(log).unwrap_or_default();
+    let text = report::printable(&String::from_utf8_lossy(&text));
+    let lines: Vec<&str> = text.lines().collect();
+    let shown = &lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..];
+    let mut message = format!("the daemon did not start: {problem}");
+    if !shown.is_empty() {
+        message.push_str("; its log ends with:");
+    }
+    for line in shown {
+        message.push_str("\n  | ");
+        message.push_str(line);
+    }
+    Hinted::unreachable(message, format!("see `forkd doctor` and {}", log.display())).into()
+}
+
+/// The process that listens on the daemon's socket.
+pub(crate) fn listener_of(socket: &Path) -> anyhow::Result<Option<rustix::process::Pid>> {
+    let stream = match std::os::unix::net::UnixStream::connect(socket) {
+        Ok(stream) => stream,
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("connect to `{}`", socket.display()));
+        }
+    };
+    let credentials = rustix::net::sockopt::socket_peercred(&stream)
+        .context("ask who listens on the daemon's socket")?;
+    Ok(Some(credentials.pid))
+}
+
+/// The socket that `global` names, or the default one; none when a URL is named.
+pub(crate) fn socket_of(global: &Global) -> anyhow::Result<Option<PathBuf>> {
+    Ok(match (&global.url, &global.socket) {
+        (Some(_), _) => None,
+        (None, Some(socket)) => Some(socket.clone()),
+        (None, None) => Some(settings::default_run_dir()?.join("forkd.sock")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_start_waits_for_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = Instant::now();
+        let first = start_lock(directory.path(), now).await.unwrap();
+        let soon = now + Duration::from_millis(50);
+        assert!(start_lock(directory.path(), soon).await.is_err(), "the first one is not over");
+        drop(first);
+        assert!(start_lock(directory.path(), Instant::now()).await.is_ok());
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_start_shows_the_end_of_its_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("daemon.log");
+        let lines: String = (0..40).map(|n| format!("line {n}\n")).collect();
+        fs::write(&log, lines).unwrap();
+        let text = not_started("it ended", &log).to_string();
+        assert!(text.contains("| line 39") && text.contains("| line 25"), "{text}");
+        assert!(!text.contains("| line 24"), "{text}");
+    }
+
+    #[test]
+    fn a_socket_tells_who_listens_on_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        assert_eq!(listener_of(&path).unwrap(), None);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert_eq!(listener_of(&path).unwrap(), Some(rustix::process::getpid()));
+        drop(listener);
+        assert_eq!(listener_of(&path).unwrap(), None, "a stale socket has no listener");
+    }
+}

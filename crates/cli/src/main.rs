@@ -1,0 +1,33 @@
+//! `forkd`: the command line. A client of the daemon, and the program that is the daemon.
+//!
+//! Guarantees: standard output carries data only, talk goes to standard error; with `--json` the data
+//! is JSON; every failure ends with a hint where one is known; exit codes are those of [`exit`].
+//!
+//! Does not do: own a VM. Every verb asks the daemon, which is started when none runs.
+
+mod args;
+mod connect;
+mod exit;
+mod output;
+mod paths;
+mod report;
+mod settings;
+mod verb;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::Cli;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report::failure(&anyhow::Error::new(error)),
+    };
+    match runtime.block_on(verb::run(cli)) {
+        Ok(code) => code,
+        Err(error) => report::failure(&error),
+    }
+}

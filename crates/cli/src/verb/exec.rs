@@ -1,0 +1,109 @@
+//! `forkd exec`: run a program in a sandbox.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use forkd_api::{ExecRequest, OutputText, text_to_bytes};
+use forkd_types::limit;
+
+use crate::args::Global;
+use crate::exit::{self, Exit};
+use crate::report::{self, Hinted};
+use crate::{connect, output};
+
+/// Run a program in a sandbox, and end with its exit code
+///
+/// Its output is passed through when it has ended. Interrupting this command kills the program.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forkd exec sb-0123456789ab -- uname -a\n  \
+    forkd exec sb-0123456789ab --env LANG=C --cwd /tmp -- sh -c 'echo $LANG'\n  \
+    tar c . | forkd exec sb-0123456789ab --stdin -- tar x -C /work")]
+pub(crate) struct Options {
+    /// The sandbox
+    sandbox: String,
+    /// Kill the program after this time
+    #[arg(long, value_name = "SECS", default_value_t = limit::EXEC_TIMEOUT_DEFAULT.as_secs())]
+    timeout_secs: u64,
+    /// Add to the environment; can be repeated
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Working directory in the sandbox
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<String>,
+    /// Read all of our standard input first and give it to the program
+    #[arg(long)]
+    stdin: bool,
+    /// Program and arguments; no shell runs them
+    #[arg(last = true, required = true, value_name = "ARGS")]
+    args: Vec<String>,
+}
+
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
+    let sandbox = options.sandbox.clone();
+    let timeout_secs = options.timeout_secs;
+    let request = request(options)?;
+    let answer = connect::client(global).await?.exec(&sandbox, &request).await?;
+    if global.json {
+        output::json(&answer)?;
+    } else {
+        output::bytes(&text_to_bytes(&answer.stdout, answer.stdout_base64.as_deref()))?;
+        let stderr = text_to_bytes(&answer.stderr, answer.stderr_base64.as_deref());
+        std::io::stderr().write_all(&stderr).context("write to standard error")?;
+    }
+    if answer.timed_out {
+        report::note(&format!("the program was killed: its {timeout_secs} s were over"));
+        return Ok(Exit::TimedOut.into());
+    }
+    Ok(exit::of_program(answer.exit_code))
+}
+
+fn request(options: Options) -> anyhow::Result<ExecRequest> {
+    let env = environment(&options.env)?;
+    let (mut stdin, mut stdin_base64) = (None, None);
+    if options.stdin {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).context("read standard input")?;
+        let wire = OutputText::of(bytes);
+        match wire.base64 {
+            Some(encoded) => stdin_base64 = Some(encoded),
+            None => stdin = Some(wire.text),
+        }
+    }
+    Ok(ExecRequest {
+        timeout_secs: options.timeout_secs,
+        env,
+        cwd: options.cwd,
+        stdin,
+        stdin_base64,
+        ..ExecRequest::new(options.args)
+    })
+}
+
+fn environment(assignments: &[String]) -> Result<BTreeMap<String, String>, Hinted> {
+    let split = |text: &String| match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(Hinted::usage(
+            format!("--env `{text}` is not NAME=VALUE"),
+            "write for example --env LANG=C",
+        )),
+    };
+    assignments.iter().map(split).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assignment_is_split_at_the_first_equals_sign() {
+        let parsed = environment(&["A=1".into(), "B=x=y".into(), "C=".into()]).unwrap();
+        assert_eq!(parsed["A"], "1");
+        assert_eq!(parsed["B"], "x=y");
+        assert_eq!(parsed["C"], "");
+        assert!(environment(&["A".into()]).is_err());
+        assert!(environment(&["=1".into()]).is_err());
+    }
+}

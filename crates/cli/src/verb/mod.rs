@@ -1,0 +1,48 @@
+//! The verbs, one file each: its options and what it does with them.
+
+pub(crate) mod branch;
+pub(crate) mod cp;
+pub(crate) mod doctor;
+pub(crate) mod eval;
+pub(crate) mod exec;
+pub(crate) mod fork;
+pub(crate) mod images;
+pub(crate) mod logs;
+pub(crate) mod ls;
+pub(crate) mod rm;
+pub(crate) mod serve;
+pub(crate) mod snapshot;
+pub(crate) mod snapshots;
+pub(crate) mod stop;
+pub(crate) mod template;
+
+use std::process::ExitCode;
+
+use crate::args::{Cli, Verb};
+use crate::exit::Exit;
+
+/// Does what the command line asks for and gives the exit code.
+pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let global = cli.global;
+    match cli.verb {
+        Verb::Serve(options) => serve::run(&global, options).await.map(done),
+        Verb::Template(options) => template::run(&global, options).await.map(done),
+        Verb::Images(_) => images::run(&global).await.map(done),
+        Verb::Snapshots(_) => snapshots::run(&global).await.map(done),
+        Verb::Snapshot(options) => snapshot::run(&global, options).await.map(done),
+        Verb::Ls(_) => ls::run(&global).await.map(done),
+        Verb::Fork(options) => fork::run(&global, options).await.map(done),
+        Verb::Branch(options) => branch::run(&global, options).await,
+        Verb::Exec(options) => exec::run(&global, options).await,
+        Verb::Eval(options) => eval::run(&global, options).await,
+        Verb::Cp(options) => cp::run(&global, options).await.map(done),
+        Verb::Rm(options) => rm::run(&global, options).await,
+        Verb::Logs(options) => logs::run(&global, options).await.map(done),
+        Verb::Doctor(options) => doctor::run(&global, options).await,
+        Verb::Stop(_) => stop::run(&global).await.map(done),
+    }
+}
+
+fn done((): ()) -> ExitCode {
+    Exit::Ok.into()
+}

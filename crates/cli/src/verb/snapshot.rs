@@ -1,0 +1,85 @@
+//! `forkd snapshot`: one snapshot.
+
+use clap::Subcommand;
+use forkd_client::Cascade;
+use serde_json::json;
+
+use crate::args::Global;
+use crate::output::{self, or_dash};
+use crate::{connect, report};
+
+/// Describe or remove one snapshot
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  forkd snapshot info py\n  forkd snapshot rm py --cascade")]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Describe a snapshot and its place among others
+    Info {
+        /// The snapshot
+        tag: String,
+    },
+    /// Remove a snapshot
+    Rm {
+        /// The snapshot
+        tag: String,
+        /// Remove the sandboxes and snapshots that depend on it, too
+        #[arg(long)]
+        cascade: bool,
+    },
+}
+
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
+    match options.what {
+        What::Info { tag } => info(global, &tag).await,
+        What::Rm { tag, cascade } => {
+            let cascade = if cascade { Cascade::Yes } else { Cascade::No };
+            connect::client(global).await?.delete_snapshot(&tag, cascade).await?;
+            if global.json {
+                return output::json(&json!({ "removed": [tag] }));
+            }
+            report::note(&format!("removed {tag}"));
+            Ok(())
+        }
+    }
+}
+
+async fn info(global: &Global, tag: &str) -> anyhow::Result<()> {
+    let info = connect::client(global).await?.snapshot_info(tag).await?;
+    if global.json {
+        return output::json(&info);
+    }
+    let snapshot = info.snapshot;
+    let list = |names: Vec<String>| or_dash(Some(names.join(", ")).filter(|text| !text.is_empty()));
+    let mut lines = vec![
+        ("tag", snapshot.tag),
+        ("status", snapshot.status),
+        ("durable", if snapshot.durable { "yes" } else { "no" }.to_owned()),
+        ("image", snapshot.image),
+        ("memory", output::size(snapshot.mem_size_mib << 20)),
+        ("vcpus", snapshot.vcpus.to_string()),
+        ("age", output::age(snapshot.created_at_unix)),
+        ("directory", snapshot.dir),
+        ("branched from", or_dash(snapshot.branched_from)),
+        ("ancestors", list(info.ancestors)),
+        ("dependents", list(info.dependents)),
+        ("layers", info.chain_depth.to_string()),
+        ("own layer", output::size(info.memory_layer_bytes)),
+    ];
+    let figures = [
+        ("pause", snapshot.pause_ms.map(output::milliseconds)),
+        ("ready after", snapshot.ready_ms.map(output::milliseconds)),
+        ("dirty", snapshot.dirty_bytes.map(output::size)),
+        ("stored", snapshot.stored_bytes.map(output::size)),
+        ("error", snapshot.error),
+    ];
+    lines.extend(figures.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    for (name, value) in lines {
+        output::line(&format!("{name:<14} {}", report::printable(&value)))?;
+    }
+    Ok(())
+}

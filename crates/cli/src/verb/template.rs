@@ -1,0 +1,158 @@
+//! `forkd template`: make snapshots to start from.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Subcommand;
+use forkd_api::{BuildEvent, CreateSnapshot, Snapshot};
+use forkd_client::{ApiFailure, BuildStream, ClientError};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::Global;
+use crate::report::{self, Hinted};
+use crate::{connect, output};
+
+/// HTTP status of a stream whose outcome is told in its last line.
+const STREAM_STATUS: u16 = 200;
+
+/// Make snapshots to start from
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  forkd template build python --tag py")]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Build(Build),
+}
+
+/// Boot an image, warm it up and freeze it as a snapshot
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forkd template build python --tag py\n  \
+    forkd template build python --tag np --mem-size-mib 1024 --warm \"python3 -c 'import json'\"")]
+struct Build {
+    /// The image; see `forkd images`
+    image: String,
+    /// Name of the snapshot
+    #[arg(long)]
+    tag: String,
+    /// Guest RAM in MiB
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    mem_size_mib: u64,
+    /// Virtual CPUs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    vcpus: u32,
+    /// Command to run in the guest before it is frozen, split as a shell would; no shell runs it
+    #[arg(long, value_name = "CMD")]
+    warm: Option<String>,
+}
+
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
+    let What::Build(build) = options.what;
+    let request = request(build)?;
+    let client = connect::client(global).await?;
+    let stream = client.build_snapshot(&request).await?;
+    let snapshot = follow(stream, &request.tag).await?;
+    if global.json {
+        return output::json(&snapshot);
+    }
+    output::line(&snapshot.tag)
+}
+
+fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
+    let warm = shell_words::split(build.warm.as_deref().unwrap_or_default()).map_err(|error| {
+        Hinted::usage(format!("--warm: {error}"), "close every quotation mark of the command")
+    })?;
+    Ok(CreateSnapshot {
+        mem_size_mib: build.mem_size_mib,
+        vcpus: build.vcpus,
+        warm,
+        ..CreateSnapshot::new(build.tag, build.image)
+    })
+}
+
+/// Shows each step until the outcome comes.
+async fn follow(mut stream: BuildStream, tag: &str) -> anyhow::Result<Snapshot> {
+    let steps = Steps::new();
+    while let Some(event) = stream.next().await? {
+        match event {
+            BuildEvent::Step(name) => steps.show(&name),
+            BuildEvent::Snapshot(snapshot) => {
+                steps.clear();
+                return Ok(*snapshot);
+            }
+            BuildEvent::Error(body) => {
+                steps.clear();
+                return Err(ClientError::Api(ApiFailure::new(STREAM_STATUS, body)).into());
+            }
+        }
+    }
+    steps.clear();
+    bail!("the daemon went away while it built `{tag}`")
+}
+
+/// A spinner on a terminal, else a line for each step.
+struct Steps {
+    bar: Option<ProgressBar>,
+}
+
+impl Steps {
+    fn new() -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self { bar: None };
+        }
+        let bar = ProgressBar::new_spinner();
+        // Without the style the spinner is merely plainer.
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self { bar: Some(bar) }
+    }
+
+    fn show(&self, name: &str) {
+        let name = report::printable(name);
+        match &self.bar {
+            Some(bar) => bar.set_message(name),
+            None => report::note(&format!("  {name}")),
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(warm: Option<&str>) -> Build {
+        Build {
+            image: "python".into(),
+            tag: "py".into(),
+            mem_size_mib: 256,
+            vcpus: 2,
+            warm: warm.map(Into::into),
+        }
+    }
+
+    #[test]
+    fn the_warm_up_is_split_as_a_shell_would() {
+        let request = request(build(Some("python3 -c 'import json; print(1)'"))).unwrap();
+        assert_eq!(request.warm, ["python3", "-c", "import json; print(1)"]);
+        assert_eq!((request.mem_size_mib, request.vcpus), (256, 2));
+    }
+
+    #[test]
+    fn no_warm_up_is_none_and_an_open_quotation_mark_is_refused() {
+        assert!(request(build(None)).unwrap().warm.is_empty());
+        assert!(request(build(Some("a 'b"))).is_err());
+    }
+}

@@ -1,0 +1,347 @@
+//! One method for each route.
+
+use std::time::Duration;
+
+use forkd_api::{
+    BranchAnswer, BranchRequest, CreateSandboxes, CreateSnapshot, ErrorBody, EvalAnswer,
+    EvalRequest, ExecAnswer, ExecRequest, Health, Image, Pong, Sandbox, Snapshot, SnapshotInfo,
+    Version,
+};
+use reqwest::{Method, RequestBuilder, Response};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{ApiFailure, BuildStream, ClientError, Target};
+
+/// For a connection to be made; no answer is meant, which may take as long as it needs.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// At most so many characters of a body that is not ours are shown in an error.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// Whether a snapshot is removed together with what depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cascade {
+    /// Refuse when anything depends on it.
+    No,
+    /// Remove dependent sandboxes and snapshots too.
+    Yes,
+}
+
+/// A client of one daemon. Cheap to clone. Must be used inside a Tokio runtime.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    target: Target,
+    base: String,
+}
+
+impl Client {
+    /// A client of the daemon at `target`; connects when it is first used.
+    ///
+    /// # Errors
+    /// When the HTTP client cannot be set up.
+    pub fn new(target: Target) -> Result<Self, ClientError> {
+        let mut builder = reqwest::Client::builder()
+            .no_proxy()
+            .connect_timeout(CONNECT_DEADLINE)
+            .user_agent(concat!("forkd/", env!("CARGO_PKG_VERSION")));
+        if let Target::Socket(path) = &target {
+            builder = builder.unix_socket(path.as_path());
+        }
+        let http = builder
+            .build()
+            .map_err(|source| ClientError::Unreachable { target: target.to_string(), source })?;
+        let base = target.base();
+        Ok(Self { http, target, base })
+    }
+
+    /// Where the daemon is.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// `GET /healthz`.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; the same holds for every other method.
+    pub async fn health(&self) -> Result<Health, ClientError> {
+        self.get("/healthz").await
+    }
+
+    /// `GET /version`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn version(&self) -> Result<Version, ClientError> {
+        self.get("/version").await
+    }
+
+    /// `GET /metrics`: text for Prometheus.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        let bytes = self.bytes(self.request(Method::GET, "/metrics")).await?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// `GET /v1/images`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn images(&self) -> Result<Vec<Image>, ClientError> {
+        self.get("/v1/images").await
+    }
+
+    /// `GET /v1/snapshots`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn snapshots(&self) -> Result<Vec<Snapshot>, ClientError> {
+        self.get("/v1/snapshots").await
+    }
+
+    /// `GET /v1/snapshots/:tag/info`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn snapshot_info(&self, tag: &str) -> Result<SnapshotInfo, ClientError> {
+        self.get(&format!("/v1/snapshots/{}/info", segment(tag))).await
+    }
+
+    /// `POST /v1/snapshots`: builds a template and answers when it is ready.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn create_snapshot(&self, body: &CreateSnapshot) -> Result<Snapshot, ClientError> {
+        self.post("/v1/snapshots", body).await
+    }
+
+    /// `POST /v1/snapshots`: builds a template and tells of each step.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn build_snapshot(&self, body: &CreateSnapshot) -> Result<BuildStream, ClientError> {
+        let request = self
+            .request(Method::POST, "/v1/snapshots")
+            .header("accept", "application/x-ndjson")
+            .json(body);
+        Ok(BuildStream::new(self.send(request).await?, self.target.to_string()))
+    }
+
+    /// `DELETE /v1/snapshots/:tag`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn delete_snapshot(&self, tag: &str, cascade: Cascade) -> Result<(), ClientError> {
+        let mut request = self.request(Method::DELETE, &format!("/v1/snapshots/{}", segment(tag)));
+        if cascade == Cascade::Yes {
+            request = request.query(&[("cascade", "true")]);
+        }
+        self.send(request).await.map(drop)
+    }
+
+    /// `GET /v1/sandboxes`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn sandboxes(&self) -> Result<Vec<Sandbox>, ClientError> {
+        self.get("/v1/sandboxes").await
+    }
+
+    /// `POST /v1/sandboxes`: starts sandboxes from a snapshot.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn create_sandboxes(
+        &self,
+        body: &CreateSandboxes,
+    ) -> Result<Vec<Sandbox>, ClientError> {
+        self.post("/v1/sandboxes", body).await
+    }
+
+    /// `GET /v1/sandboxes/:id`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn sandbox(&self, id: &str) -> Result<Sandbox, ClientError> {
+        self.get(&format!("/v1/sandboxes/{}", segment(id))).await
+    }
+
+    /// `DELETE /v1/sandboxes/:id`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn delete_sandbox(&self, id: &str) -> Result<(), ClientError> {
+        let path = format!("/v1/sandboxes/{}", segment(id));
+        self.send(self.request(Method::DELETE, &path)).await.map(drop)
+    }
+
+    /// `POST /v1/sandboxes/:id/branch`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn branch(
+        &self,
+        id: &str,
+        body: &BranchRequest,
+    ) -> Result<BranchAnswer, ClientError> {
+        self.post(&format!("/v1/sandboxes/{}/branch", segment(id)), body).await
+    }
+
+    /// `POST /v1/sandboxes/:id/exec`.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; a program that fails or runs out of time is no error.
+    pub async fn exec(&self, id: &str, body: &ExecRequest) -> Result<ExecAnswer, ClientError> {
+        self.post(&format!("/v1/sandboxes/{}/exec", segment(id)), body).await
+    }
+
+    /// `POST /v1/sandboxes/:id/eval`.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; an exception in the code is no error.
+    pub async fn eval(&self, id: &str, body: &EvalRequest) -> Result<EvalAnswer, ClientError> {
+        self.post(&format!("/v1/sandboxes/{}/eval", segment(id)), body).await
+    }
+
+    /// `POST /v1/sandboxes/:id/ping`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn ping(&self, id: &str) -> Result<Pong, ClientError> {
+        let path = format!("/v1/sandboxes/{}/ping", segment(id));
+        self.json(self.request(Method::POST, &path)).await
+    }
+
+    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn read_file(&self, id: &str, path: &str) -> Result<Vec<u8>, ClientError> {
+        let route = format!("/v1/sandboxes/{}/files", segment(id));
+        self.bytes(self.request(Method::GET, &route).query(&[("path", path)])).await
+    }
+
+    /// `PUT /v1/sandboxes/:id/files`: replaces or creates a file in the sandbox. Permission bits of
+    /// an existing file stay as they are when `mode` is absent.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn write_file(
+        &self,
+        id: &str,
+        path: &str,
+        mode: Option<u32>,
+        content: Vec<u8>,
+    ) -> Result<(), ClientError> {
+        let route = format!("/v1/sandboxes/{}/files", segment(id));
+        let mut request = self.request(Method::PUT, &route).query(&[("path", path)]);
+        if let Some(mode) = mode {
+            request = request.query(&[("mode", format!("{mode:04o}"))]);
+        }
+        let request = request.header("content-type", "application/octet-stream").body(content);
+        self.send(request).await.map(drop)
+    }
+
+    /// `GET /v1/sandboxes/:id/logs`: what the guest wrote to its console, unfiltered.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn logs(&self, id: &str) -> Result<Vec<u8>, ClientError> {
+        let route = format!("/v1/sandboxes/{}/logs", segment(id));
+        self.bytes(self.request(Method::GET, &route)).await
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.base))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.json(self.request(Method::GET, path)).await
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.json(self.request(Method::POST, path).json(body)).await
+    }
+
+    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+        let response = self.send(request).await?;
+        let status = response.status().as_u16();
+        let body = response.bytes().await.map_err(|source| self.broken(source))?;
+        serde_json::from_slice(&body).map_err(|error| self.not_understood(status, &error, &body))
+    }
+
+    async fn bytes(&self, request: RequestBuilder) -> Result<Vec<u8>, ClientError> {
+        let response = self.send(request).await?;
+        let body = response.bytes().await.map_err(|source| self.broken(source))?;
+        Ok(body.to_vec())
+    }
+
+    /// Sends and sorts out every answer that is not a success.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let response = request.send().await.map_err(|source| {
+            if source.is_connect() || source.is_builder() {
+                ClientError::Unreachable { target: self.target.to_string(), source }
+            } else {
+                self.broken(source)
+            }
+        })?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body = response.bytes().await.map_err(|source| self.broken(source))?;
+        Err(match serde_json::from_slice::<ErrorBody>(&body) {
+            Ok(error) => ApiFailure::new(status.as_u16(), error).into(),
+            Err(error) => self.not_understood(status.as_u16(), &error, &body),
+        })
+    }
+
+    fn broken(&self, source: reqwest::Error) -> ClientError {
+        ClientError::Broken { target: self.target.to_string(), source }
+    }
+
+    fn not_understood(&self, status: u16, error: &serde_json::Error, body: &[u8]) -> ClientError {
+        let text = String::from_utf8_lossy(body);
+        let shown: String =
+            text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_default).collect();
+        let problem = format!("{error} in `{shown}`");
+        ClientError::NotUnderstood { target: self.target.to_string(), status, problem }
+    }
+}
+
+/// `text` as one segment of a path, whatever it contains: what a person typed as an id must not
+/// become another route.
+fn segment(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    // A segment of dots would be resolved away.
+    let dots_only = text.bytes().all(|b| b == b'.');
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => encoded.push(char::from(byte)),
+            b'.' if !dots_only => encoded.push('.'),
+            other => encoded.push_str(&format!("%{other:02X}")),
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_stays_one_segment_of_the_path() {
+        assert_eq!(segment("sb-0123456789ab"), "sb-0123456789ab");
+        assert_eq!(segment("a/b?c#d"), "a%2Fb%3Fc%23d");
+        assert_eq!(segment(".."), "%2E%2E");
+        assert_eq!(segment("é"), "%C3%A9");
+    }
+}

@@ -1,0 +1,18 @@
+//! A typed client of the daemon's REST interface: one method for each route.
+//!
+//! Guarantees: an answer that is not a success becomes a [`ClientError`] with the daemon's code and
+//! hint; nothing is retried; a connection goes to the named socket or address only, whatever proxy
+//! the environment names.
+//!
+//! Does not do: start daemons, or decide what to do about an error.
+
+mod build;
+mod client;
+mod error;
+mod target;
+
+pub use build::BuildStream;
+pub use client::{Cascade, Client};
+pub use error::{ApiFailure, ClientError};
+pub use forkd_api as api;
+pub use target::Target;

@@ -1,0 +1,198 @@
+//! From the engine's values to the wire's.
+
+use std::time::{Duration, SystemTime};
+
+use forkd_api::{EvalAnswer, ExecAnswer, Image, OutputText, Pong, Sandbox, Snapshot};
+use forkd_engine::guest::{EvalOutput, ExecOutput, Pulse};
+use forkd_engine::{BranchReport, ImageInfo};
+use forkd_types::{BranchMode, BranchPhase, SnapshotStatus};
+
+/// One division of whole nanoseconds: 2.136 stays 2.136 in JSON.
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_nanos() as f64 / 1e6
+}
+
+fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+pub(crate) fn image(image: ImageInfo) -> Image {
+    Image { name: image.name, description: image.description }
+}
+
+pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox) -> Sandbox {
+    Sandbox {
+        id: sandbox.id.into(),
+        snapshot_tag: sandbox.snapshot_tag.into(),
+        created_at_unix: unix_seconds(sandbox.created_at),
+        pid: sandbox.pid,
+        memory_limit_mib: None,
+        netns: None,
+        guest_addr: None,
+        state: sandbox.state.name().to_owned(),
+        branch_count: sandbox.branch_count,
+        hostname: sandbox.hostname,
+        start_ms: sandbox.started_in.map(milliseconds),
+        error: sandbox.error,
+    }
+}
+
+pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot) -> Snapshot {
+    let mut wire = Snapshot {
+        tag: snapshot.tag.into(),
+        dir: snapshot.directory.to_string_lossy().into_owned(),
+        created_at_unix: unix_seconds(snapshot.created_at),
+        branched_from: snapshot.branched_from.map(String::from),
+        parent_tag: snapshot.parent_tag.map(String::from),
+        status: snapshot.status.name().to_owned(),
+        durable: snapshot.durable,
+        bootable: snapshot.status == SnapshotStatus::Ready,
+        image: snapshot.image,
+        mem_size_mib: snapshot.memory.get() >> 20,
+        vcpus: snapshot.vcpus,
+        error: snapshot.error,
+        ..Snapshot::default()
+    };
+    if let Some(report) = &snapshot.branch {
+        add_report(&mut wire, report);
+    }
+    wire
+}
+
+fn add_report(wire: &mut Snapshot, report: &BranchReport) {
+    wire.mode = Some(report.mode.name().to_owned());
+    wire.pause_ms = Some(milliseconds(report.pause));
+    wire.held_by_vmm_ms = report.held_by_vmm.map(milliseconds);
+    // Not known before the snapshot is usable.
+    wire.ready_ms = Some(milliseconds(report.ready)).filter(|ms| *ms > 0.0);
+    wire.phases_ms = report.phases.as_milliseconds();
+    wire.dirty_bytes = Some(report.dirty.get());
+    wire.stored_bytes = Some(report.stored.get());
+    wire.faults = Some(report.faults);
+    wire.fault_service_p50_ms = report.fault_service_median.map(milliseconds);
+    wire.fault_service_max_ms = report.fault_service_max.map(milliseconds);
+    if report.mode == BranchMode::Diff {
+        add_diff_figures(wire, report);
+    }
+}
+
+/// The figures under the names that the legacy `diff` and `measure_diff` made known.
+pub(crate) fn add_diff_figures(wire: &mut Snapshot, report: &BranchReport) {
+    if report.mode == BranchMode::Full {
+        let warning = "measure_diff: mode `full` does not look for dirty pages";
+        wire.warning = Some(warning.to_owned());
+        return;
+    }
+    let copying = match report.mode {
+        BranchMode::Live => BranchPhase::Sweep,
+        BranchMode::Diff | BranchMode::Full => BranchPhase::Protect,
+    };
+    wire.diff_ms = report.phases.get(copying).map(milliseconds);
+    wire.diff_physical_bytes = Some(report.stored.get());
+    wire.diff_logical_bytes = Some(report.dirty.get());
+}
+
+pub(crate) fn exec(output: ExecOutput) -> ExecAnswer {
+    let (stdout, stderr) = (OutputText::of(output.stdout), OutputText::of(output.stderr));
+    ExecAnswer {
+        stdout: stdout.text,
+        stderr: stderr.text,
+        exit_code: output.exit_code,
+        timed_out: output.timed_out,
+        stdout_base64: stdout.base64,
+        stderr_base64: stderr.base64,
+        signal: output.signal,
+    }
+}
+
+pub(crate) fn eval(output: EvalOutput) -> EvalAnswer {
+    let (stdout, stderr) = (OutputText::of(output.stdout), OutputText::of(output.stderr));
+    let failed = output.error.is_some() || output.timed_out || output.state_lost;
+    EvalAnswer {
+        result: output.result,
+        error: output.error,
+        exit_code: i32::from(failed),
+        stdout: stdout.text,
+        stderr: stderr.text,
+        timed_out: output.timed_out,
+        state_lost: output.state_lost,
+        stdout_base64: stdout.base64,
+        stderr_base64: stderr.base64,
+    }
+}
+
+pub(crate) fn pong(pulse: Pulse) -> Pong {
+    Pong {
+        pong: true,
+        uptime_ms: milliseconds(pulse.uptime),
+        epoch: pulse.epoch,
+        requests_running: pulse.requests_running,
+        frames_rejected: pulse.frames_rejected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forkd_types::{ByteCount, PhaseTimes};
+
+    fn branched(mode: BranchMode) -> forkd_engine::Snapshot {
+        let mut phases = PhaseTimes::default();
+        phases.record(BranchPhase::Protect, Duration::from_micros(1500));
+        forkd_engine::Snapshot {
+            tag: "t".parse().unwrap(),
+            directory: "/d".into(),
+            created_at: SystemTime::UNIX_EPOCH + Duration::from_secs(7),
+            branched_from: None,
+            parent_tag: None,
+            status: SnapshotStatus::Writing,
+            durable: false,
+            image: "python".to_owned(),
+            memory: ByteCount::from_mib(256),
+            vcpus: 1,
+            branch: Some(BranchReport {
+                mode,
+                phases,
+                pause: Duration::from_millis(2),
+                dirty: ByteCount::new(8192),
+                stored: ByteCount::new(4096),
+                ..BranchReport::default()
+            }),
+            error: None,
+            chain_depth: 2,
+            memory_layer: ByteCount::new(4096),
+        }
+    }
+
+    #[test]
+    fn a_branch_shows_its_figures_in_milliseconds_and_bytes() {
+        let wire = snapshot(branched(BranchMode::Live));
+        assert_eq!((wire.pause_ms, wire.dirty_bytes), (Some(2.0), Some(8192)));
+        assert_eq!(wire.phases_ms["protect"], 1.5);
+        assert_eq!((wire.mem_size_mib, wire.created_at_unix), (256, 7));
+        assert_eq!((wire.ready_ms, wire.diff_ms), (None, None), "unknown is absent, not zero");
+        assert!(!wire.bootable, "nothing starts from a snapshot that is being written");
+    }
+
+    #[test]
+    fn a_diff_shows_the_figures_of_the_legacy_names_too() {
+        let wire = snapshot(branched(BranchMode::Diff));
+        assert_eq!((wire.diff_ms, wire.diff_physical_bytes), (Some(1.5), Some(4096)));
+        let mut full = snapshot(branched(BranchMode::Full));
+        add_diff_figures(&mut full, branched(BranchMode::Full).branch.as_ref().unwrap());
+        assert!(full.warning.is_some() && full.diff_ms.is_none());
+    }
+
+    #[test]
+    fn python_code_that_ran_out_of_time_does_not_look_like_success() {
+        let output = EvalOutput {
+            result: None,
+            error: None,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            timed_out: true,
+            state_lost: false,
+        };
+        assert_eq!(eval(output).exit_code, 1);
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading requests so that every refusal has our body and names the field.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
+use forkd_api::ErrorCode;
+use forkd_types::{SandboxId, SnapshotTag};
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+
+/// A JSON body. An absent one counts as `{}`.
+///
+/// The content type is demanded although we could guess: a web page cannot send this one to another
+/// origin without asking first, which the daemon never permits.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let declared_json = is_json(request.headers());
+        let bytes = body(request, state).await?;
+        if bytes.is_empty() {
+            return parse(b"{}").map(Self);
+        }
+        if !declared_json {
+            return Err(Failure::new(ErrorCode::NotJson, "the body is not declared as JSON"));
+        }
+        parse(&bytes).map(Self)
+    }
+}
+
+/// A body of any bytes.
+pub(crate) struct RawBody(pub(crate) Vec<u8>);
+
+impl<S: Send + Sync> FromRequest<S> for RawBody {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        body(request, state).await.map(|bytes| Self(bytes.to_vec()))
+    }
+}
+
+async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Failure> {
+    Bytes::from_request(request, state).await.map_err(|rejection| {
+        let code = match rejection.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => ErrorCode::RequestTooLarge,
+            _ => ErrorCode::BadRequest,
+        };
+        Failure::new(code, format!("the body was not received: {}", rejection.body_text()))
+    })
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let problem = error.inner();
+        let text = if path == "." { problem.to_string() } else { format!("{path}: {problem}") };
+        Failure::bad_request(text)
+    })?;
+    json.end().map_err(|error| Failure::bad_request(error.to_string()))?;
+    Ok(value)
+}
+
+/// The query of the address.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        axum::extract::Query::try_from_uri(&parts.uri)
+            .map(|query| Self(query.0))
+            .map_err(|rejection| Failure::bad_request(rejection.body_text()))
+    }
+}
+
+async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, Failure> {
+    axum::extract::Path::from_request_parts(parts, state)
+        .await
+        .map(|path| path.0)
+        .map_err(|rejection| Failure::bad_request(rejection.body_text()))
+}
+
+/// The sandbox that the path names. A text that is no id cannot name one: not found.
+pub(crate) struct SandboxPath(pub(crate) SandboxId);
+
+impl<S: Send + Sync> FromRequestParts<S> for SandboxPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let text = segment(parts, state).await?;
+        let unknown = |error: forkd_types::IdError| {
+            Failure::new(ErrorCode::SandboxNotFound, error.to_string())
+        };
+        text.parse().map(Self).map_err(unknown)
+    }
+}
+
+/// The snapshot that the path names. A text that is no tag cannot name one: not found.
+pub(crate) struct SnapshotPath(pub(crate) SnapshotTag);
+
+impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let text = segment(parts, state).await?;
+        let unknown = |error: forkd_types::TagError| {
+            Failure::new(ErrorCode::SnapshotNotFound, error.to_string())
+        };
+        text.parse().map(Self).map_err(unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forkd_api::{BranchRequest, CreateSandboxes, ExecRequest};
+
+    #[test]
+    fn a_malformed_field_is_named_with_its_path() {
+        let error = |failure: Failure| failure.body().error;
+        let failure = parse::<CreateSandboxes>(br#"{"snapshot_tag":"a","n":"two"}"#).unwrap_err();
+        assert!(error(failure).starts_with("n: "));
+        let failure = parse::<ExecRequest>(br#"{"args":["a",1]}"#).unwrap_err();
+        assert!(error(failure).starts_with("args[1]: "));
+        let failure = parse::<ExecRequest>(b"{}").unwrap_err();
+        assert!(error(failure).contains("`args`"));
+        assert!(parse::<BranchRequest>(b"{} x").is_err(), "nothing may follow the body");
+        assert!(parse::<BranchRequest>(b"{}").is_ok());
+    }
+
+    #[test]
+    fn only_json_counts_as_json() {
+        let declared = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, value.parse().unwrap());
+            is_json(&headers)
+        };
+        assert!(declared("application/json") && declared("application/JSON; charset=utf-8"));
+        assert!(!declared("text/plain") && !declared("application/jsonp"));
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,104 @@
+//! An answer that is not a success.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
+use forkd_api::{ErrorBody, ErrorCode, FieldError};
+use forkd_engine::EngineError;
+
+use crate::mapping;
+
+/// What a handler fails with; becomes a body of the catalogue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    code: ErrorCode,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::BadRequest, message)
+    }
+
+    /// The body, for answers that carry errors of parts.
+    pub(crate) fn body(&self) -> ErrorBody {
+        ErrorBody::new(self.code, self.message.clone())
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self { code: mapping::code_of(&error), message: with_causes(&error) }
+    }
+}
+
+impl From<FieldError> for Failure {
+    fn from(error: FieldError) -> Self {
+        Self::bad_request(error.to_string())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let entry = self.code.entry();
+        let status =
+            StatusCode::from_u16(entry.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        if status.is_server_error() {
+            tracing::error!(code = entry.name, error = %self.message, "request failed");
+        } else {
+            tracing::debug!(code = entry.name, error = %self.message, "request refused");
+        }
+        let mut response = (status, Json(self.body())).into_response();
+        if let Some(secs) = self.code.retry_after_secs() {
+            response.headers_mut().insert(RETRY_AFTER, secs.into());
+        }
+        response
+    }
+}
+
+/// An error and its causes in one line. A cause that the text above it repeats is left out.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] Middle);
+    #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    struct Middle(std::io::Error);
+
+    #[test]
+    fn causes_follow_once_each() {
+        let error = Outer(Middle(std::io::Error::other("inner")));
+        assert_eq!(with_causes(&error), "outer: inner");
+    }
+
+    #[test]
+    fn a_failure_has_the_status_of_its_code() {
+        let response = Failure::new(ErrorCode::TagTaken, "t").into_response();
+        assert_eq!(response.status(), StatusCode::CONFLICT);
+        assert!(response.headers().get(RETRY_AFTER).is_none());
+        let response = Failure::new(ErrorCode::SandboxBusy, "t").into_response();
+        assert_eq!(response.headers()[RETRY_AFTER], "1");
+    }
+}

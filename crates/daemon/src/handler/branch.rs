@@ -1,0 +1,82 @@
+//! Branching a sandbox while it runs.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use forkd_api::{BranchAnswer, BranchRequest, Child, ErrorBody};
+use forkd_engine::{Branch, Snapshot, Wait};
+use forkd_types::SnapshotTag;
+use tracing::Instrument as _;
+
+use crate::app::{App, to_the_end};
+use crate::convert;
+use crate::extract::{JsonBody, SandboxPath};
+use crate::failure::Failure;
+
+/// Takes a snapshot of a running sandbox with minimal pause and starts `n` children from it.
+///
+/// The source goes on whatever happens. With `wait: false` the answer comes with 202 as soon as the
+/// source runs again, while the snapshot is still `writing`.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/branch", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id")),
+    request_body = BranchRequest,
+    responses((status = 201, body = BranchAnswer, description = "The snapshot is ready"),
+        (status = 202, body = BranchAnswer, description = "The snapshot is being written"),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox"),
+        (status = 409, body = ErrorBody, description = "The tag is taken, or it is not running"),
+        (status = 507, body = ErrorBody, description = "Not enough space")))]
+pub(crate) async fn branch(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+    JsonBody(body): JsonBody<BranchRequest>,
+) -> Result<(StatusCode, Json<BranchAnswer>), Failure> {
+    let checked = body.check()?;
+    let request = forkd_engine::BranchRequest {
+        tag: checked.tag,
+        mode: checked.mode,
+        children: body.n,
+        wait: if body.wait { Wait::UntilReady } else { Wait::UntilResumed },
+    };
+    let engine = app.engine.clone();
+    let branched = to_the_end(async move { engine.branch(&id, request).await }).await;
+    let branch = branched.inspect_err(|_| app.metrics.branch_failed())?;
+    let status = if body.wait {
+        count(&app, &branch.snapshot);
+        StatusCode::CREATED
+    } else {
+        tokio::spawn(count_when_ready(app, branch.snapshot.tag.clone()).in_current_span());
+        StatusCode::ACCEPTED
+    };
+    Ok((status, Json(answer(branch, body.measure_diff == Some(true)))))
+}
+
+fn count(app: &App, snapshot: &Snapshot) {
+    if let Some(report) = &snapshot.branch {
+        app.metrics.branched(report);
+    }
+}
+
+/// Nobody waits for this branch; its figures count all the same.
+async fn count_when_ready(app: App, tag: SnapshotTag) {
+    match app.engine.wait_ready(&tag).await {
+        Ok(snapshot) => count(&app, &snapshot),
+        Err(error) => {
+            app.metrics.branch_failed();
+            tracing::error!(%tag, %error, "a branch failed after its source was resumed");
+        }
+    }
+}
+
+fn answer(branch: Branch, measure_diff: bool) -> BranchAnswer {
+    let report = branch.snapshot.branch.clone().filter(|_| measure_diff);
+    let mut snapshot = convert::snapshot(branch.snapshot);
+    if let Some(report) = &report {
+        convert::add_diff_figures(&mut snapshot, report);
+    }
+    let child = |result| match result {
+        Ok(sandbox) => Child::Sandbox(Box::new(convert::sandbox(sandbox))),
+        Err(error) => Child::Error(Failure::from(error).body()),
+    };
+    BranchAnswer { snapshot, children: branch.children.into_iter().map(child).collect() }
+}

@@ -1,0 +1,43 @@
+//! What the daemon says of itself.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use forkd_api::{ErrorBody, ErrorCode, Health, Image, Version};
+
+use crate::app::App;
+use crate::failure::Failure;
+use crate::{convert, metrics};
+
+/// Tells that the daemon answers.
+#[utoipa::path(get, path = "/healthz", tag = "daemon", responses((status = 200, body = Health)))]
+pub(crate) async fn healthz() -> Json<Health> {
+    Json(Health { ok: true })
+}
+
+/// Tells which daemon answers.
+#[utoipa::path(get, path = "/version", tag = "daemon", responses((status = 200, body = Version)))]
+pub(crate) async fn version(State(app): State<App>) -> Json<Version> {
+    Json(Version {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        api: "v1".to_owned(),
+        accelerator: app.engine.accelerator().name().to_owned(),
+    })
+}
+
+/// Metrics for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "daemon",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
+pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Failure> {
+    let text = app.metrics.encode(&app.engine.usage());
+    let text = text.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+    Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+}
+
+/// Lists the images that templates can be built from.
+#[utoipa::path(get, path = "/v1/images", tag = "images",
+    responses((status = 200, body = Vec<Image>), (status = 500, body = ErrorBody)))]
+pub(crate) async fn images(State(app): State<App>) -> Json<Vec<Image>> {
+    Json(app.engine.images().into_iter().map(convert::image).collect())
+}

@@ -1,0 +1,119 @@
+//! Files of a sandbox.
+
+use axum::extract::{DefaultBodyLimit, FromRequest as _, Request, State};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use forkd_api::{ErrorBody, FieldError};
+use forkd_engine::guest::{FileWrite, OUTPUT_BYTES_MAX};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::command::BYTES;
+use crate::app::{App, to_the_end};
+use crate::extract::{Query, RawBody, SandboxPath};
+use crate::failure::Failure;
+
+/// Largest file that is written in one request, the same as the largest that is read.
+const FILE_BYTES_MAX: u64 = OUTPUT_BYTES_MAX;
+
+/// Which file.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ReadQuery {
+    /// Absolute path in the sandbox.
+    path: String,
+}
+
+/// Which file, and how.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WriteQuery {
+    /// Absolute path in the sandbox. Missing directories above it are created.
+    path: String,
+    /// Permission bits in octal, such as `0644`; those of an existing file stay when absent.
+    #[serde(default)]
+    mode: Option<String>,
+}
+
+fn checked_path(path: String) -> Result<String, FieldError> {
+    if !path.starts_with('/') {
+        return Err(FieldError::new("path", "must be absolute"));
+    }
+    if path.contains('\0') {
+        return Err(FieldError::new("path", "must not contain a zero byte"));
+    }
+    Ok(path)
+}
+
+fn checked_mode(mode: Option<&str>) -> Result<Option<u32>, FieldError> {
+    let wrong = || FieldError::new("mode", "must be octal permission bits, 0 to 7777");
+    let Some(text) = mode else { return Ok(None) };
+    if text.is_empty() || text.starts_with('+') {
+        return Err(wrong());
+    }
+    let bits = u32::from_str_radix(text, 8).map_err(|_| wrong())?;
+    if bits <= 0o7777 { Ok(Some(bits)) } else { Err(wrong()) }
+}
+
+/// Reads a file of at most 64 MiB.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/files", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id"), ReadQuery),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox or file"),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run"),
+        (status = 422, body = ErrorBody, description = "It cannot be read, or is too large")))]
+pub(crate) async fn read(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+    Query(query): Query<ReadQuery>,
+) -> Result<impl IntoResponse, Failure> {
+    let path = checked_path(query.path)?;
+    let content = app.engine.read_file(&id, &path).await?;
+    Ok((BYTES, content))
+}
+
+/// Writes a file of at most 64 MiB. A regular file is replaced in one step or not at all.
+#[utoipa::path(put, path = "/v1/sandboxes/{id}/files", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id"), WriteQuery),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 204),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox"),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run"),
+        (status = 413, body = ErrorBody, description = "The file is too large"),
+        (status = 422, body = ErrorBody, description = "It cannot be written")))]
+pub(crate) async fn write(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+    Query(query): Query<WriteQuery>,
+    mut request: Request,
+) -> Result<StatusCode, Failure> {
+    let path = checked_path(query.path)?;
+    let mode = checked_mode(query.mode.as_deref())?;
+    // Other bodies are far smaller; this one has the limit of files.
+    let bytes_max = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
+    DefaultBodyLimit::apply(DefaultBodyLimit::max(bytes_max), &mut request);
+    let RawBody(content) = RawBody::from_request(request, &app).await?;
+    let file = FileWrite { mode, create_parents: true, ..FileWrite::new(path) };
+    to_the_end(async move { app.engine.write_file(&id, file, content).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_must_be_absolute_and_a_mode_octal() {
+        assert!(checked_path("/etc/x".into()).is_ok());
+        for bad in ["", "etc/x", "/a\0b"] {
+            assert_eq!(checked_path(bad.into()).unwrap_err().field, "path", "{bad:?}");
+        }
+        assert_eq!(checked_mode(Some("0644")).unwrap(), Some(0o644));
+        assert_eq!(checked_mode(None).unwrap(), None);
+        for bad in ["", "+644", "rw", "8", "17777", "-1"] {
+            assert_eq!(checked_mode(Some(bad)).unwrap_err().field, "mode", "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The handlers: one function for each route. Each checks its request, calls the engine once and
+//! converts the answer.
+
+pub(crate) mod branch;
+pub(crate) mod command;
+pub(crate) mod daemon;
+pub(crate) mod files;
+pub(crate) mod sandboxes;
+pub(crate) mod snapshots;
+
+mod build;

@@ -1,0 +1,161 @@
+//! Snapshots: list, build, describe, remove.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use forkd_api::{CreateSnapshot, ErrorBody, Snapshot, SnapshotInfo};
+use forkd_engine::{DeletePolicy, Engine, TemplateRequest};
+use forkd_types::SnapshotTag;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::build;
+use crate::app::{App, to_the_end};
+use crate::convert;
+use crate::extract::{JsonBody, Query, SnapshotPath};
+use crate::failure::Failure;
+
+/// Lists all snapshots, whatever their status.
+#[utoipa::path(get, path = "/v1/snapshots", tag = "snapshots",
+    responses((status = 200, body = Vec<Snapshot>), (status = 500, body = ErrorBody)))]
+pub(crate) async fn list(State(app): State<App>) -> Json<Vec<Snapshot>> {
+    Json(app.engine.snapshots().into_iter().map(convert::snapshot).collect())
+}
+
+/// Builds a template: boots an image, warms it and freezes it.
+///
+/// With `Accept: application/x-ndjson` the answer is a stream with the status 200: one `BuildEvent` a
+/// line, the last of which is `snapshot` or `error`. The build goes on when the client goes away.
+#[utoipa::path(post, path = "/v1/snapshots", tag = "snapshots", request_body = CreateSnapshot,
+    responses((status = 201, body = Snapshot),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such image"),
+        (status = 409, body = ErrorBody, description = "The tag is taken"),
+        (status = 422, body = ErrorBody, description = "The warm-up failed"),
+        (status = 502, body = ErrorBody, description = "The guest did not come up"),
+        (status = 507, body = ErrorBody, description = "Not enough space")))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    headers: HeaderMap,
+    JsonBody(body): JsonBody<CreateSnapshot>,
+) -> Result<Response, Failure> {
+    let checked = body.check()?;
+    let request = TemplateRequest {
+        tag: checked.tag,
+        image: checked.image,
+        memory: checked.memory,
+        vcpus: body.vcpus,
+        warm: body.warm,
+    };
+    if accepts_stream(&headers) {
+        return Ok(build::streamed(app.engine, request));
+    }
+    let snapshot = build::plain(app.engine, request).await?;
+    Ok((StatusCode::CREATED, Json(convert::snapshot(snapshot))).into_response())
+}
+
+fn accepts_stream(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|kind| kind.split(';').next().unwrap_or_default().trim() == build::STREAM_TYPE)
+}
+
+/// Tells of one snapshot and its place among others.
+#[utoipa::path(get, path = "/v1/snapshots/{tag}/info", tag = "snapshots",
+    params(("tag" = String, Path, description = "The snapshot's tag")),
+    responses((status = 200, body = SnapshotInfo), (status = 404, body = ErrorBody)))]
+pub(crate) async fn info(
+    State(app): State<App>,
+    SnapshotPath(tag): SnapshotPath,
+) -> Result<Json<SnapshotInfo>, Failure> {
+    let snapshot = app.engine.snapshot(&tag)?;
+    Ok(Json(SnapshotInfo {
+        chain_depth: snapshot.chain_depth,
+        ancestors: ancestors(&app.engine, snapshot.parent_tag.clone()),
+        dependents: dependents(&app.engine, &tag),
+        memory_layer_bytes: snapshot.memory_layer.get(),
+        snapshot: convert::snapshot(snapshot),
+    }))
+}
+
+fn ancestors(engine: &Engine, parent: Option<SnapshotTag>) -> Vec<String> {
+    let mut tags: Vec<String> = Vec::new();
+    let mut next = parent;
+    while let Some(tag) = next {
+        // A parent may have been removed; and no registry, however damaged, holds us in a circle.
+        if tags.iter().any(|seen| seen == tag.as_str()) {
+            break;
+        }
+        let Ok(snapshot) = engine.snapshot(&tag) else { break };
+        tags.push(tag.into());
+        next = snapshot.parent_tag;
+    }
+    tags
+}
+
+fn dependents(engine: &Engine, tag: &SnapshotTag) -> Vec<String> {
+    let snapshots = engine
+        .snapshots()
+        .into_iter()
+        .filter(|snapshot| snapshot.parent_tag.as_ref() == Some(tag))
+        .map(|snapshot| snapshot.tag.into());
+    let sandboxes = engine
+        .sandboxes()
+        .into_iter()
+        .filter(|sandbox| sandbox.snapshot_tag == *tag)
+        .map(|sandbox| sandbox.id.into());
+    snapshots.chain(sandboxes).collect()
+}
+
+/// What to do with what depends on a snapshot.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct RemoveQuery {
+    /// Remove dependent sandboxes and snapshots too.
+    #[serde(default)]
+    cascade: bool,
+    /// The same as `cascade`.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Removes a snapshot.
+#[utoipa::path(delete, path = "/v1/snapshots/{tag}", tag = "snapshots",
+    params(("tag" = String, Path, description = "The snapshot's tag"), RemoveQuery),
+    responses((status = 204), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody, description = "Others depend on it; the error names them")))]
+pub(crate) async fn remove(
+    State(app): State<App>,
+    SnapshotPath(tag): SnapshotPath,
+    Query(query): Query<RemoveQuery>,
+) -> Result<StatusCode, Failure> {
+    let policy = match query.cascade || query.force {
+        true => DeletePolicy::Cascade,
+        false => DeletePolicy::Refuse,
+    };
+    to_the_end(async move { app.engine.delete_snapshot(&tag, policy).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_given_only_to_those_who_ask_for_it() {
+        let accepts = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, value.parse().unwrap());
+            accepts_stream(&headers)
+        };
+        assert!(accepts("application/x-ndjson"));
+        assert!(accepts("application/json, application/x-ndjson;q=0.9"));
+        assert!(!accepts("*/*") && !accepts("application/json"));
+        assert!(!accepts_stream(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,79 @@
+//! From the engine's errors to the catalogue. No arm catches the rest: a new variant has to be given
+//! a code here before it compiles.
+
+use forkd_api::ErrorCode;
+use forkd_engine::EngineError;
+use forkd_engine::guest::GuestError;
+
+/// The code under which clients see `error`.
+pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
+    match error {
+        EngineError::UnknownSnapshot { .. } => ErrorCode::SnapshotNotFound,
+        EngineError::UnknownSandbox { .. } => ErrorCode::SandboxNotFound,
+        EngineError::UnknownImage { .. } => ErrorCode::ImageNotFound,
+        EngineError::TagTaken { .. } => ErrorCode::TagTaken,
+        EngineError::SnapshotNotReady { .. } => ErrorCode::SnapshotNotReady,
+        EngineError::SnapshotDamaged { .. } => ErrorCode::SnapshotDamaged,
+        EngineError::Incompatible { .. } => ErrorCode::SnapshotIncompatible,
+        EngineError::SnapshotInUse { .. } => ErrorCode::SnapshotInUse,
+        EngineError::SandboxNotRunning { .. } => ErrorCode::SandboxNotRunning,
+        EngineError::SandboxBusy { .. } => ErrorCode::SandboxBusy,
+        EngineError::ChainTooDeep { .. } => ErrorCode::ChainTooDeep,
+        EngineError::RenewalNotConfirmed { .. } => ErrorCode::RenewalNotConfirmed,
+        EngineError::BootFailed { .. } => ErrorCode::BootFailed,
+        EngineError::WarmFailed { .. } => ErrorCode::WarmFailed,
+        EngineError::NoSpace { .. } => ErrorCode::NoSpace,
+        EngineError::BadRequest { .. } => ErrorCode::BadRequest,
+        EngineError::LiveUnavailable(_) => ErrorCode::LiveUnavailable,
+        EngineError::Guest(error) => code_of_guest(error),
+        EngineError::Vmm(_) => ErrorCode::VmmFailed,
+        EngineError::Capture(_) => ErrorCode::CaptureFailed,
+        EngineError::Store(_) => ErrorCode::StoreFailed,
+        EngineError::Internal(_) => ErrorCode::Internal,
+    }
+}
+
+fn code_of_guest(error: &GuestError) -> ErrorCode {
+    match error {
+        GuestError::Timeout { .. } | GuestError::NotReading { .. } => ErrorCode::GuestSilent,
+        GuestError::Closed { .. } | GuestError::Protocol { .. } => ErrorCode::GuestFailed,
+        // The word comes from the guest: it can choose between two refusals, no more.
+        GuestError::Remote { code, .. } if code == "file_not_found" => ErrorCode::FileNotFound,
+        GuestError::Remote { .. } => ErrorCode::GuestRefused,
+        GuestError::OutputTooLarge { .. } => ErrorCode::OutputTooLarge,
+        GuestError::RequestTooLarge { .. } => ErrorCode::RequestTooLarge,
+        GuestError::Entropy { .. } => ErrorCode::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_cannot_choose_a_code_that_blames_the_daemon() {
+        for word in ["internal", "store_failed", "", "exec_not_found"] {
+            let error = GuestError::Remote { code: word.to_owned(), message: String::new() };
+            assert_eq!(code_of(&error.into()), ErrorCode::GuestRefused);
+        }
+        let code = "file_not_found".to_owned();
+        let error = GuestError::Remote { code, message: String::new() };
+        assert_eq!(code_of(&error.into()), ErrorCode::FileNotFound);
+    }
+
+    #[test]
+    fn what_a_client_got_wrong_is_never_a_server_error() {
+        let tag: forkd_types::SnapshotTag = "t".parse().unwrap();
+        let id = forkd_types::SandboxId::random();
+        let errors = [
+            EngineError::UnknownSnapshot { tag: tag.clone() },
+            EngineError::UnknownSandbox { id },
+            EngineError::SnapshotInUse { tag, dependents: "x".into() },
+            EngineError::BadRequest { field: "n", problem: "p".into() },
+            EngineError::WarmFailed { exit_code: 1, output: String::new() },
+        ];
+        for error in errors {
+            assert!(code_of(&error).entry().status < 500, "{error}");
+        }
+    }
+}

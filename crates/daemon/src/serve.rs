@@ -1,0 +1,206 @@
+//! Life of the daemon: take the directories, open the engine, listen, and go in order.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use forkd_engine::{Engine, EngineError};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::lock::{DirectoryLock, LockError};
+use crate::metrics::Metrics;
+use crate::{ServeConfig, router, socket};
+
+/// For requests under way to be answered after all sandboxes are gone.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Why the daemon did not start, or did not end in order.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// A directory or socket path is too long for sockets.
+    #[error("{0}")]
+    PathTooLong(String),
+    /// The address can be reached from other machines.
+    #[error(
+        "{0} is not a loopback address: requests are not authenticated, so the daemon listens on \
+         127.0.0.1 or ::1 only"
+    )]
+    NotLoopback(SocketAddr),
+    /// A directory cannot be created.
+    #[error("create directory `{}`", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's word.
+        #[source]
+        source: io::Error,
+    },
+    /// Another daemon is there.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The engine does not start.
+    #[error("start the engine")]
+    Engine(#[from] EngineError),
+    /// The daemon cannot listen.
+    #[error("listen on {address}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// The system's word.
+        #[source]
+        source: io::Error,
+    },
+    /// Signals cannot be received.
+    #[error("receive signals")]
+    Signal(#[source] io::Error),
+}
+
+/// Runs the daemon until SIGTERM or SIGINT, then removes all sandboxes and the socket.
+///
+/// # Errors
+/// See [`ServeError`]; nothing is left behind of a daemon that did not start.
+pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
+    check(&config)?;
+    // Before anything else, so that a signal during the start ends it in order too.
+    let stop = stop_signal()?;
+    let _locks = take_directories(&config)?;
+    let engine = Engine::open(config.engine()).await?;
+    let app = App { engine: engine.clone(), metrics: Arc::new(Metrics::new()) };
+    let served = listen_and_serve(&config, app, stop).await;
+    engine.shut_down().await;
+    let (mut servers, _socket_file) = served?;
+    // Requests that wait for a sandbox have failed by now; the rest gets its answer.
+    let drained = tokio::time::timeout(DRAIN_DEADLINE, async {
+        while servers.join_next().await.is_some() {}
+    });
+    if drained.await.is_err() {
+        tracing::warn!(deadline = ?DRAIN_DEADLINE, "clients hold connections; they are cut off");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn check(config: &ServeConfig) -> Result<(), ServeError> {
+    socket::check_path(&config.socket).map_err(ServeError::PathTooLong)?;
+    socket::check_run_dir(&config.run_dir).map_err(ServeError::PathTooLong)?;
+    match config.listen {
+        Some(address) if !address.ip().is_loopback() => Err(ServeError::NotLoopback(address)),
+        _ => Ok(()),
+    }
+}
+
+fn take_directories(config: &ServeConfig) -> Result<Vec<DirectoryLock>, ServeError> {
+    let paths = [&config.state_dir, &config.run_dir, &config.hot_dir];
+    let mut locks = Vec::new();
+    for (index, path) in paths.iter().enumerate() {
+        if paths[..index].contains(path) {
+            continue;
+        }
+        socket::create_private(path)
+            .map_err(|source| ServeError::Directory { path: path.to_path_buf(), source })?;
+        locks.push(DirectoryLock::take(path)?);
+    }
+    Ok(locks)
+}
+
+/// Serves until `stop`, then stops accepting. Gives back what still has to be drained.
+async fn listen_and_serve(
+    config: &ServeConfig,
+    app: App,
+    stop: impl Future<Output = &'static str>,
+) -> Result<(JoinSet<io::Result<()>>, socket::SocketFile), ServeError> {
+    let stopping = CancellationToken::new();
+    let mut servers = JoinSet::new();
+    // TCP first: once the Unix socket answers, the daemon is complete.
+    if let Some(address) = config.listen {
+        let failed = |source| ServeError::Listen { address: address.to_string(), source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        tracing::info!(%address, "listening");
+        servers.spawn(run(listener, router::for_loopback(app.clone()), stopping.clone()));
+    }
+    let (listener, file) = socket::listen(&config.socket).await.map_err(|source| {
+        ServeError::Listen { address: format!("`{}`", config.socket.display()), source }
+    })?;
+    tracing::info!(
+        socket = %config.socket.display(),
+        accelerator = app.engine.accelerator().name(),
+        "listening"
+    );
+    servers.spawn(run(listener, router::router(app), stopping.clone()));
+    let signal = stop.await;
+    tracing::info!(signal, "stopping");
+    stopping.cancel();
+    Ok((servers, file))
+}
+
+async fn run<L>(listener: L, router: Router, stopping: CancellationToken) -> io::Result<()>
+where
+    L: axum::serve::Listener,
+    L::Addr: std::fmt::Debug,
+{
+    axum::serve(listener, router).with_graceful_shutdown(stopping.cancelled_owned()).await
+}
+
+/// Resolves with the name of the signal that asks the daemon to end.
+fn stop_signal() -> Result<impl Future<Output = &'static str>, ServeError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signal)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signal)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forkd_engine::AcceleratorChoice;
+
+    fn config(listen: &str) -> ServeConfig {
+        ServeConfig {
+            state_dir: "/s".into(),
+            hot_dir: "/h".into(),
+            run_dir: "/r".into(),
+            socket: "/r/forkd.sock".into(),
+            image_dir: "/i".into(),
+            shim: "/shim.so".into(),
+            accelerator: AcceleratorChoice::Auto,
+            qemu: None,
+            listen: Some(listen.parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn only_loopback_addresses_are_listened_on() {
+        assert!(check(&config("127.0.0.1:8889")).is_ok());
+        assert!(check(&config("[::1]:8889")).is_ok());
+        for outside in ["0.0.0.0:8889", "192.168.0.1:80", "[::]:1"] {
+            let refused = check(&config(outside)).unwrap_err();
+            assert!(refused.to_string().contains("not a loopback address"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_second_daemon_on_any_of_the_directories_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let mut first = config("127.0.0.1:1");
+        first.state_dir = root.path().join("state");
+        first.run_dir = root.path().join("run");
+        first.hot_dir = root.path().join("run");
+        let locks = take_directories(&first).unwrap();
+        assert_eq!(locks.len(), 2, "one directory with two uses is locked once");
+        let mut second = first.clone();
+        second.state_dir = root.path().join("other");
+        assert!(matches!(take_directories(&second), Err(ServeError::Lock(_))));
+    }
+}
