@@ -18,6 +18,22 @@ impl PageBitmap {
         self.words[at / 64] |= 1 << (at % 64);
     }
 
+    pub(crate) fn insert_run(&mut self, run: PageRun) {
+        let (mut at, end) = (run.start.as_usize(), run.end().as_usize());
+        while at < end {
+            let (word, bit) = (at / 64, at % 64);
+            let count = (64 - bit).min(end - at);
+            let ones = if count == 64 { u64::MAX } else { ((1 << count) - 1) << bit };
+            self.words[word] |= ones;
+            at += count;
+        }
+    }
+
+    /// How many pages are in the set.
+    pub(crate) fn count(&self) -> PageCount {
+        PageCount::new(self.words.iter().map(|word| u64::from(word.count_ones())).sum())
+    }
+
     pub(crate) fn contains(&self, page: PageIndex) -> bool {
         let at = page.as_usize();
         self.words.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
@@ -54,5 +70,17 @@ mod tests {
         let want = [PageRun::new(0, 2), PageRun::new(62, 4), PageRun::new(199, 1)];
         assert_eq!(set.runs(), want);
         assert!(set.contains(PageIndex::new(64)) && !set.contains(PageIndex::new(66)));
+        assert_eq!(set.count(), PageCount::new(7));
+    }
+
+    #[test]
+    fn a_run_inserted_at_once_is_the_same_as_page_by_page() {
+        for (start, count) in [(0, 1), (3, 61), (3, 62), (0, 64), (60, 140), (64, 128), (199, 1)] {
+            let (mut whole, mut single) =
+                (PageBitmap::new(PageCount::new(200)), PageBitmap::new(PageCount::new(200)));
+            whole.insert_run(PageRun::new(start, count));
+            (start..start + count).for_each(|page| single.insert(PageIndex::new(page)));
+            assert_eq!(whole.words, single.words, "{start} + {count}");
+        }
     }
 }

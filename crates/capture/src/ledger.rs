@@ -24,9 +24,9 @@ pub struct CaptureStats {
     pub dirty: PageCount,
     /// Pages that reached the sink.
     pub stored: PageCount,
-    /// Time to find the dirty set, in the pause window.
-    pub scan: Duration,
-    /// Time to protect it, in the pause window.
+    /// Pages written between arming and the pause; zero where the window scanned.
+    pub written_since_armed: PageCount,
+    /// Time to close the dirty set, in the pause window.
     pub protect: Duration,
     /// Write faults served.
     pub faults: u64,

@@ -4,14 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forkd_sys::pagemap::{AddressRange, PrivatePageScanner};
+use forkd_sys::pagemap::{AddressRange, PrivatePageScanner, Swapped};
 use forkd_sys::remote::RemoteMemory;
 use forkd_sys::uffd::Userfaultfd;
 use forkd_types::{ByteCount, PageCount, PageIndex, PageRun, limit};
 use rustix::process::Pid;
 
+use crate::bitmap::PageBitmap;
 use crate::ledger::{CaptureStats, CapturedPages, Ledger};
-use crate::worker::{Source, Worker};
+use crate::worker::{Phase, Source, Worker};
 use crate::{CaptureError, PageSink};
 
 /// The memory of one guest: where it is, and how its dirty pages are found and protected. Kept with
@@ -102,8 +103,7 @@ impl CaptureTarget {
         mode: CaptureMode,
         sink: Box<dyn PageSink>,
     ) -> Result<PreparedCapture, CaptureError> {
-        let pages = PageCount::new(self.length.get() / forkd_types::PAGE_BYTES);
-        let ledger = Ledger::new(pages, sink);
+        let ledger = Ledger::new(self.pages(), sink);
         let uffd = match &mode {
             CaptureMode::Live => {
                 let uffd = self.protection.clone();
@@ -113,7 +113,7 @@ impl CaptureTarget {
         };
         let (memory, address, length) = (self.memory, self.address, self.length.get());
         let worker = Worker::start(Source { memory, address, length, uffd }, ledger)?;
-        Ok(PreparedCapture { target: self, mode, worker })
+        Ok(PreparedCapture { target: self, mode, worker, armed: None })
     }
 
     /// Whether [`CaptureMode::Live`] is possible.
@@ -127,14 +127,18 @@ impl CaptureTarget {
     /// # Errors
     /// When the process is gone.
     pub fn dirty_bytes(&mut self) -> Result<ByteCount, CaptureError> {
-        let runs = self.scan()?;
+        let runs = self.scan(Swapped::Included)?;
         Ok(runs.iter().map(|run| run.bytes()).sum())
     }
 
-    fn scan(&mut self) -> Result<Vec<PageRun>, CaptureError> {
+    fn pages(&self) -> PageCount {
+        PageCount::new(self.length.get() / forkd_types::PAGE_BYTES)
+    }
+
+    fn scan(&mut self, swapped: Swapped) -> Result<Vec<PageRun>, CaptureError> {
         self.ranges.clear();
         let range = AddressRange { start: self.address, end: self.address + self.length.get() };
-        self.scanner.scan(range, &mut self.ranges).map_err(CaptureError::Scan)?;
+        self.scanner.scan(range, swapped, &mut self.ranges).map_err(CaptureError::Scan)?;
         let to_run = |range: &AddressRange| PageRun {
             start: PageIndex::containing(range.start - self.address),
             count: PageCount::new((range.end - range.start) / forkd_types::PAGE_BYTES),
@@ -149,6 +153,12 @@ impl CaptureTarget {
         }
         Ok(())
     }
+
+    fn bitmap(&self, runs: &[PageRun]) -> PageBitmap {
+        let mut set = PageBitmap::new(self.pages());
+        runs.iter().for_each(|run| set.insert_run(*run));
+        set
+    }
 }
 
 /// A capture whose thread is ready. The guest runs.
@@ -157,27 +167,70 @@ pub struct PreparedCapture {
     target: CaptureTarget,
     mode: CaptureMode,
     worker: Worker,
+    /// The dirty set as far as it was known when all of guest RAM was protected.
+    armed: Option<PageBitmap>,
 }
 
 impl PreparedCapture {
+    /// Takes out of the pause window what grows with guest RAM and with the dirty set: all of guest
+    /// RAM is protected while the guest runs, and then scanned. From then on every page that is
+    /// written is noted, at the price of one fault, so that the window has to do with those pages
+    /// alone. To be called right before the pause.
+    ///
+    /// Does nothing where the kernel cannot protect pages that are not present, or where the host
+    /// has swap: a marker of protection and a page in swap cannot be told apart. The window then
+    /// scans.
+    ///
+    /// # Errors
+    /// When the VMM is gone. All protection is lifted when `self` is dropped.
+    pub fn arm(&mut self) -> Result<(), CaptureError> {
+        let Some(uffd) = self.target.protection.clone() else { return Ok(()) };
+        if self.mode != CaptureMode::Live || !uffd.protects_unpopulated() || host_has_swap() {
+            return Ok(());
+        }
+        uffd.protect(self.target.address, self.target.length.get())?;
+        let runs = self.target.scan(Swapped::Excluded)?;
+        self.armed = Some(self.target.bitmap(&runs));
+        Ok(())
+    }
+
     /// Determines the dirty set and, for a live capture, protects it. To be called while the guest
     /// is paused, after its device state was saved (saving may write guest memory).
     ///
     /// # Errors
     /// When the VMM is gone. All protection has been lifted then.
     pub fn close_dirty_set(mut self) -> Result<ClosedCapture, CaptureError> {
+        let mut stats = CaptureStats::default();
         let begun = Instant::now();
-        let mut runs = self.target.scan()?;
-        let scan = begun.elapsed();
-        let dirty = runs.iter().map(|run| run.count).sum();
-        let begun = Instant::now();
-        match &self.mode {
-            CaptureMode::Live => self.target.protect(&runs)?,
-            CaptureMode::Paused { also } => runs = union(&runs, also),
-        }
-        let stats =
-            CaptureStats { dirty, scan, protect: begun.elapsed(), ..CaptureStats::default() };
-        Ok(ClosedCapture { target: self.target, worker: self.worker, runs, stats })
+        let phase = self.worker.phase();
+        let mut phase = phase.lock();
+        let (wanted, dirty) = match (self.armed.take(), &mut *phase) {
+            (Some(mut wanted), Phase::Watching { written }) => {
+                written.sort_unstable();
+                written.dedup();
+                stats.written_since_armed = PageCount::new(written.len() as u64);
+                self.target.protect(&runs_of(written))?;
+                written.iter().for_each(|page| wanted.insert(*page));
+                (wanted, None)
+            }
+            _ => {
+                let runs = self.target.scan(Swapped::Included)?;
+                let mut wanted = self.target.bitmap(&runs);
+                let dirty = wanted.count();
+                match &self.mode {
+                    CaptureMode::Live => self.target.protect(&runs)?,
+                    CaptureMode::Paused { also } => {
+                        also.iter().for_each(|run| wanted.insert_run(*run));
+                    }
+                }
+                (wanted, Some(dirty))
+            }
+        };
+        let wanted = Arc::new(wanted);
+        *phase = Phase::Capturing { wanted: Arc::clone(&wanted) };
+        drop(phase);
+        stats.protect = begun.elapsed();
+        Ok(ClosedCapture { target: self.target, worker: self.worker, wanted, dirty, stats })
     }
 }
 
@@ -186,7 +239,9 @@ impl PreparedCapture {
 pub struct ClosedCapture {
     target: CaptureTarget,
     worker: Worker,
-    runs: Vec<PageRun>,
+    wanted: Arc<PageBitmap>,
+    /// Size of the dirty set where it is not that of `wanted`.
+    dirty: Option<PageCount>,
     stats: CaptureStats,
 }
 
@@ -198,18 +253,31 @@ impl ClosedCapture {
     /// When the VMM dies, the sink fails, or [`limit::SWEEP_DEADLINE`] passes. All protection has
     /// been lifted then.
     pub fn sweep(self) -> Result<Captured, CaptureError> {
-        let done = self.worker.sweep(self.runs, limit::SWEEP_DEADLINE)?;
         let mut stats = self.stats;
+        stats.dirty = self.dirty.unwrap_or_else(|| self.wanted.count());
+        let done = self.worker.sweep(limit::SWEEP_DEADLINE)?;
         stats.stored = done.ledger.stored_count();
         done.faults.summarize(&mut stats);
         Ok(Captured { target: self.target, pages: done.ledger.into_pages(), stats })
     }
+}
 
-    /// Figures so far.
-    #[must_use]
-    pub fn stats(&self) -> &CaptureStats {
-        &self.stats
+/// Ascending pages as runs.
+fn runs_of(pages: &[PageIndex]) -> Vec<PageRun> {
+    let mut runs: Vec<PageRun> = Vec::new();
+    for page in pages {
+        match runs.last_mut() {
+            Some(last) if last.end() == *page => last.count += PageCount::new(1),
+            _ => runs.push(PageRun { start: *page, count: PageCount::new(1) }),
+        }
     }
+    runs
+}
+
+/// Whether anonymous pages of any process can be in swap. Unknown counts as yes.
+fn host_has_swap() -> bool {
+    // A line of titles, then one line for each area.
+    std::fs::read_to_string("/proc/swaps").map_or(true, |areas| areas.lines().count() > 1)
 }
 
 /// A finished capture.
@@ -223,33 +291,15 @@ pub struct Captured {
     pub stats: CaptureStats,
 }
 
-/// The union of two ascending lists of runs.
-fn union(a: &[PageRun], b: &[PageRun]) -> Vec<PageRun> {
-    let mut all: Vec<PageRun> = a.iter().chain(b).copied().collect();
-    all.sort_by_key(|run| run.start);
-    let mut merged: Vec<PageRun> = Vec::with_capacity(all.len());
-    for run in all {
-        match merged.last_mut() {
-            Some(last) if run.start <= last.end() => {
-                let end = last.end().max(run.end());
-                last.count = PageCount::new(end.get() - last.start.get());
-            }
-            _ => merged.push(run),
-        }
-    }
-    merged
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_union_merges_overlap_and_touch() {
-        let a = [PageRun::new(0, 4), PageRun::new(10, 2)];
-        let b = [PageRun::new(2, 3), PageRun::new(5, 1), PageRun::new(20, 1)];
-        let want = [PageRun::new(0, 6), PageRun::new(10, 2), PageRun::new(20, 1)];
-        assert_eq!(union(&a, &b), want);
-        assert_eq!(union(&[], &[]), []);
+    fn neighbouring_pages_become_one_run() {
+        let pages = [1, 2, 3, 7, 9, 10].map(PageIndex::new);
+        let want = [PageRun::new(1, 3), PageRun::new(7, 1), PageRun::new(9, 2)];
+        assert_eq!(runs_of(&pages), want);
+        assert_eq!(runs_of(&[]), []);
     }
 }

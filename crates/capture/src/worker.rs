@@ -1,11 +1,15 @@
 //! The thread that serves write faults and sweeps.
 //!
-//! Order within one page: copy, account, release. So a page that the ledger does not have is still
+//! Until the dirty set is closed it lets every write pass and notes the page. From then on the order
+//! within one page is: copy, account, release. So a wanted page that the ledger does not have is still
 //! protected, and what the sweep copies is what the page held at the branch point.
+//!
+//! The one lock is taken for a batch of faults, and once by the thread that closes the dirty set,
+//! which waits for nobody while it holds it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,7 +20,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
 
 use crate::CaptureError;
+use crate::bitmap::PageBitmap;
 use crate::ledger::{CaptureStats, Ledger};
+
+/// Pages copied between two looks at the fault queue.
+const CHUNK_PAGES: u64 = limit::SWEEP_CHUNK_BYTES as u64 / PAGE_BYTES;
+/// Pages released with one call at most, 16 MiB: the kernel holds page-table locks meanwhile.
+const STRETCH_PAGES: u64 = 4096;
 
 /// What the thread captures from.
 pub(crate) struct Source {
@@ -29,10 +39,43 @@ pub(crate) struct Source {
     pub(crate) uffd: Option<Arc<Userfaultfd>>,
 }
 
+/// What a write fault means.
+pub(crate) enum Phase {
+    /// The dirty set is open: a page that is written belongs to it.
+    Watching {
+        /// Pages written since they were protected, in the order of the writes.
+        written: Vec<PageIndex>,
+    },
+    /// The dirty set is closed: these pages are wanted as they are now, the others are not.
+    Capturing {
+        /// The dirty set.
+        wanted: Arc<PageBitmap>,
+    },
+}
+
+/// The phase, shared between the thread and whoever closes the dirty set.
+#[derive(Clone)]
+pub(crate) struct SharedPhase(Arc<Mutex<Phase>>);
+
+impl SharedPhase {
+    fn new() -> Self {
+        let written = Vec::with_capacity(FAULTS_RESERVED);
+        Self(Arc::new(Mutex::new(Phase::Watching { written })))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Phase> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Faults that can be noted without allocating.
+const FAULTS_RESERVED: usize = 16 * 1024;
+
 /// Handle of the thread. Dropping it makes the thread give up, lift all protection, and end.
 pub(crate) struct Worker {
-    /// Carries the one order: sweep these runs. Closed without one: give up.
-    orders: Option<Sender<Vec<PageRun>>>,
+    /// Carries the one order: sweep what is wanted. Closed without one: give up.
+    orders: Option<Sender<()>>,
+    phase: SharedPhase,
     bell: Arc<OwnedFd>,
     abandoned: Arc<AtomicBool>,
     results: Receiver<Result<Swept, CaptureError>>,
@@ -70,14 +113,16 @@ impl Worker {
             .map_err(|errno| CaptureError::Thread(errno.into()))?;
         let bell = Arc::new(bell);
         let abandoned = Arc::new(AtomicBool::new(false));
+        let phase = SharedPhase::new();
         let (orders, inbox) = channel();
         let (outbox, results) = channel();
         let sweeper = Sweeper {
             source,
-            swept: Swept { ledger, faults: FaultTimes(Vec::with_capacity(4096)) },
+            swept: Swept { ledger, faults: FaultTimes(Vec::with_capacity(FAULTS_RESERVED)) },
             addresses: Vec::with_capacity(1024),
             buffer: vec![0; limit::SWEEP_CHUNK_BYTES],
             abandoned: Arc::clone(&abandoned),
+            phase: phase.clone(),
         };
         let heard = Arc::clone(&bell);
         let thread = std::thread::Builder::new()
@@ -87,18 +132,19 @@ impl Worker {
                 outbox.send(sweeper.run(&heard, &inbox)).ok();
             })
             .map_err(CaptureError::Thread)?;
-        Ok(Self { orders: Some(orders), bell, abandoned, results, thread: Some(thread) })
+        Ok(Self { orders: Some(orders), phase, bell, abandoned, results, thread: Some(thread) })
     }
 
-    /// Sweeps `runs` and ends the thread.
-    pub(crate) fn sweep(
-        mut self,
-        runs: Vec<PageRun>,
-        deadline: Duration,
-    ) -> Result<Swept, CaptureError> {
+    /// What a fault means, to be changed when the dirty set is closed.
+    pub(crate) fn phase(&self) -> SharedPhase {
+        self.phase.clone()
+    }
+
+    /// Sweeps the wanted pages, lifts all protection, and ends the thread.
+    pub(crate) fn sweep(mut self, deadline: Duration) -> Result<Swept, CaptureError> {
         if let Some(orders) = self.orders.take() {
             // A thread that has ended already has left its error in `results`.
-            orders.send(runs).ok();
+            orders.send(()).ok();
         }
         self.ring();
         match self.results.recv_timeout(deadline) {
@@ -133,14 +179,11 @@ struct Sweeper {
     addresses: Vec<u64>,
     buffer: Vec<u8>,
     abandoned: Arc<AtomicBool>,
+    phase: SharedPhase,
 }
 
 impl Sweeper {
-    fn run(
-        mut self,
-        bell: &OwnedFd,
-        inbox: &Receiver<Vec<PageRun>>,
-    ) -> Result<Swept, CaptureError> {
+    fn run(mut self, bell: &OwnedFd, inbox: &Receiver<()>) -> Result<Swept, CaptureError> {
         match self.serve_then_sweep(bell, inbox) {
             Ok(()) => Ok(self.swept),
             Err(error) => {
@@ -153,29 +196,58 @@ impl Sweeper {
     fn serve_then_sweep(
         &mut self,
         bell: &OwnedFd,
-        inbox: &Receiver<Vec<PageRun>>,
+        inbox: &Receiver<()>,
     ) -> Result<(), CaptureError> {
-        let runs = loop {
+        loop {
             match inbox.try_recv() {
-                Ok(runs) => break runs,
+                Ok(()) => break,
                 Err(TryRecvError::Disconnected) => return Err(CaptureError::Abandoned),
                 Err(TryRecvError::Empty) => {}
             }
             self.wait(bell)?;
             self.serve_faults()?;
+        }
+        let wanted = match &*self.phase.lock() {
+            Phase::Capturing { wanted } => Arc::clone(wanted),
+            Phase::Watching { .. } => return Err(CaptureError::Abandoned),
         };
-        let chunk = limit::SWEEP_CHUNK_BYTES as u64 / PAGE_BYTES;
-        for run in runs {
-            let (mut at, end) = (run.start.get(), run.end().get());
-            while at < end {
-                if self.abandoned.load(Ordering::Relaxed) {
-                    return Err(CaptureError::Abandoned);
-                }
-                self.serve_faults()?;
-                let count = chunk.min(end - at);
-                self.sweep_chunk(PageRun::new(at, count))?;
-                at += count;
+        self.sweep_all(&wanted.runs())
+    }
+
+    /// Captures `runs` in stretches of guest RAM, each with no more dirty bytes than a chunk, and
+    /// releases each stretch, dirty and clean pages alike, with one call.
+    fn sweep_all(&mut self, runs: &[PageRun]) -> Result<(), CaptureError> {
+        let pages = self.source.length / PAGE_BYTES;
+        let mut left = runs.iter().copied();
+        let mut next = left.next();
+        let mut at = 0;
+        while at < pages {
+            if self.abandoned.load(Ordering::Relaxed) {
+                return Err(CaptureError::Abandoned);
             }
+            self.serve_faults()?;
+            let limit = (at + STRETCH_PAGES).min(pages);
+            let (mut end, mut budget) = (limit, CHUNK_PAGES);
+            while let Some(run) = next.filter(|run| run.start.get() < limit) {
+                let count = run.count.get().min(budget).min(limit - run.start.get());
+                self.capture_run(PageRun::new(run.start.get(), count))?;
+                budget -= count;
+                next = if count < run.count.get() {
+                    Some(PageRun::new(run.start.get() + count, run.count.get() - count))
+                } else {
+                    left.next()
+                };
+                if budget == 0 {
+                    end = run.start.get() + count;
+                    break;
+                }
+            }
+            if let Some(uffd) = &self.source.uffd {
+                let stretch = PageRun::new(at, end - at);
+                let address = self.source.address + stretch.start.byte_offset();
+                uffd.release(address, stretch.bytes().get())?;
+            }
+            at = end;
         }
         Ok(())
     }
@@ -201,22 +273,40 @@ impl Sweeper {
         let mut addresses = std::mem::take(&mut self.addresses);
         addresses.clear();
         uffd.read_write_faults(&mut addresses)?;
-        let read_at = Instant::now();
-        for address in &addresses {
-            let page = PageIndex::containing(address.wrapping_sub(self.source.address));
-            if page.byte_offset() < self.source.length && !self.swept.ledger.has(page) {
-                self.copy(PageRun { start: page, count: PageCount::new(1) })?;
+        if !addresses.is_empty() {
+            let read_at = Instant::now();
+            let phase = self.phase.clone();
+            let mut phase = phase.lock();
+            for address in &addresses {
+                self.serve_fault(&uffd, &mut phase, *address)?;
+                self.swept.faults.0.push(read_at.elapsed());
             }
-            uffd.release(*address, PAGE_BYTES)?;
-            self.swept.faults.0.push(read_at.elapsed());
         }
         self.addresses = addresses;
         Ok(())
     }
 
-    /// Captures what of `chunk` no fault has captured, then releases all of it.
-    fn sweep_chunk(&mut self, chunk: PageRun) -> Result<(), CaptureError> {
-        let (mut at, end) = (chunk.start.get(), chunk.end().get());
+    fn serve_fault(
+        &mut self,
+        uffd: &Userfaultfd,
+        phase: &mut Phase,
+        address: u64,
+    ) -> Result<(), CaptureError> {
+        let page = PageIndex::containing(address.wrapping_sub(self.source.address));
+        match phase {
+            Phase::Watching { written } => written.push(page),
+            Phase::Capturing { wanted } => {
+                if wanted.contains(page) && !self.swept.ledger.has(page) {
+                    self.copy(PageRun { start: page, count: PageCount::new(1) })?;
+                }
+            }
+        }
+        Ok(uffd.release(address, PAGE_BYTES)?)
+    }
+
+    /// Captures what of `run` no fault has captured.
+    fn capture_run(&mut self, run: PageRun) -> Result<(), CaptureError> {
+        let (mut at, end) = (run.start.get(), run.end().get());
         while at < end {
             let known = |page: u64| self.swept.ledger.has(PageIndex::new(page));
             let first = (at..end).find(|page| !known(*page)).unwrap_or(end);
@@ -225,10 +315,6 @@ impl Sweeper {
                 self.copy(PageRun::new(first, last - first))?;
             }
             at = last;
-        }
-        if let Some(uffd) = &self.source.uffd {
-            let address = self.source.address + chunk.start.byte_offset();
-            uffd.release(address, chunk.bytes().get())?;
         }
         Ok(())
     }

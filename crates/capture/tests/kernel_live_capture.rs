@@ -132,7 +132,13 @@ fn a_live_capture_under_a_writer_equals_the_reference_copy_ten_times_in_a_row() 
     let mut faults = 0;
     for round in 0..10 {
         let pages: Pages = Arc::new(Mutex::new(vec![None; 4096]));
-        let prepared = target.prepare(CaptureMode::Live, Box::new(Memory(pages.clone()))).unwrap();
+        let mut prepared =
+            target.prepare(CaptureMode::Live, Box::new(Memory(pages.clone()))).unwrap();
+        // Both ways to find the dirty set: known before the pause, and scanned in it.
+        if round % 2 == 0 {
+            prepared.arm().unwrap();
+            guest.wait_for_writes(50);
+        }
         let paused = guest.pause.lock().unwrap();
         let closed = prepared.close_dirty_set().unwrap();
         let reference = guest.words();
@@ -152,6 +158,7 @@ fn a_live_capture_under_a_writer_equals_the_reference_copy_ten_times_in_a_row() 
         assert_eq!(torn, 0, "round {round}: pages that differ from the reference");
         assert_eq!(stats.stored, PageCount::new(stored));
         assert_eq!(found.stored.iter().map(|run| run.count.get()).sum::<u64>(), stored);
+        assert_eq!(stats.written_since_armed > PageCount::ZERO, round % 2 == 0);
         assert!(stored > 1000, "the writer must have dirtied many pages, not {stored}");
     }
     assert!(faults > 100, "the writer must have met protected pages, not {faults} times");

@@ -65,6 +65,15 @@ pub enum ScanMethod {
     Words,
 }
 
+/// Whether entries that are not present count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Swapped {
+    /// They do: a page in swap is private.
+    Included,
+    /// They do not. The marker of a write-protected page that is not there looks like one in swap.
+    Excluded,
+}
+
 /// A half-open range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressRange {
@@ -146,14 +155,24 @@ impl PrivatePageScanner {
     ///
     /// # Errors
     /// `ESRCH` when the process is gone.
-    pub fn scan(&mut self, range: AddressRange, found: &mut Vec<AddressRange>) -> io::Result<()> {
+    pub fn scan(
+        &mut self,
+        range: AddressRange,
+        swapped: Swapped,
+        found: &mut Vec<AddressRange>,
+    ) -> io::Result<()> {
         match self.method {
-            ScanMethod::Ioctl => self.scan_ioctl(range, found),
-            ScanMethod::Words => self.scan_words(range, found),
+            ScanMethod::Ioctl => self.scan_ioctl(range, swapped, found),
+            ScanMethod::Words => self.scan_words(range, swapped, found),
         }
     }
 
-    fn scan_ioctl(&mut self, range: AddressRange, found: &mut Vec<AddressRange>) -> io::Result<()> {
+    fn scan_ioctl(
+        &mut self,
+        range: AddressRange,
+        swapped: Swapped,
+        found: &mut Vec<AddressRange>,
+    ) -> io::Result<()> {
         let mut at = range.start;
         while at < range.end {
             let mut argument = PmScanArg {
@@ -165,7 +184,10 @@ impl PrivatePageScanner {
                 // Private: not file-backed, and present or swapped.
                 category_inverted: PAGE_IS_FILE,
                 category_mask: PAGE_IS_FILE,
-                category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+                category_anyof_mask: match swapped {
+                    Swapped::Included => PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+                    Swapped::Excluded => PAGE_IS_PRESENT,
+                },
                 return_mask: PAGE_IS_PRESENT,
                 ..PmScanArg::default()
             };
@@ -191,7 +213,12 @@ impl PrivatePageScanner {
         usize::try_from(result).map_err(|_| io::Error::last_os_error())
     }
 
-    fn scan_words(&mut self, range: AddressRange, found: &mut Vec<AddressRange>) -> io::Result<()> {
+    fn scan_words(
+        &mut self,
+        range: AddressRange,
+        swapped: Swapped,
+        found: &mut Vec<AddressRange>,
+    ) -> io::Result<()> {
         let mut at = range.start;
         while at < range.end {
             let pages = usize::try_from((range.end - at) / PAGE).map_err(io::Error::other)?;
@@ -199,7 +226,7 @@ impl PrivatePageScanner {
             self.file.read_exact_at(&mut self.words[..bytes], at / PAGE * 8)?;
             for word in self.words[..bytes].chunks_exact(8) {
                 let word = word.try_into().map_or(0, u64::from_ne_bytes);
-                if is_private(word) {
+                if is_private(word, swapped) {
                     push(found, AddressRange { start: at, end: at + PAGE });
                 }
                 at += PAGE;
@@ -209,8 +236,12 @@ impl PrivatePageScanner {
     }
 }
 
-fn is_private(word: u64) -> bool {
-    word & (WORD_PRESENT | WORD_SWAPPED) != 0 && word & WORD_FILE == 0
+fn is_private(word: u64, swapped: Swapped) -> bool {
+    let there = match swapped {
+        Swapped::Included => WORD_PRESENT | WORD_SWAPPED,
+        Swapped::Excluded => WORD_PRESENT,
+    };
+    word & there != 0 && word & WORD_FILE == 0
 }
 
 fn push(found: &mut Vec<AddressRange>, next: AddressRange) {
@@ -267,7 +298,7 @@ mod tests {
                 continue;
             }
             let mut found = Vec::new();
-            scanner.scan(range, &mut found).unwrap();
+            scanner.scan(range, Swapped::Included, &mut found).unwrap();
             assert_eq!(found, expected, "{method:?}");
             ran += 1;
         }
@@ -276,7 +307,9 @@ mod tests {
 
     #[test]
     fn swapped_pages_count_as_private_and_file_pages_do_not() {
-        assert!(is_private(WORD_PRESENT) && is_private(WORD_SWAPPED));
-        assert!(!is_private(WORD_PRESENT | WORD_FILE) && !is_private(0));
+        let included = |word| is_private(word, Swapped::Included);
+        assert!(included(WORD_PRESENT) && included(WORD_SWAPPED));
+        assert!(!included(WORD_PRESENT | WORD_FILE) && !included(0));
+        assert!(!is_private(WORD_SWAPPED, Swapped::Excluded));
     }
 }

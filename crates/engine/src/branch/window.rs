@@ -5,7 +5,9 @@
 //! 1. one byte to QEMU and its reply to `stop`;
 //! 2. one byte and the reply to `xen-save-devices-state`: QEMU writes 4 to 18 KiB to tmpfs;
 //! 3. with a disk, one byte and the reply to `blockdev-snapshot`;
-//! 4. a scan of the VMM's page tables (`PAGEMAP_SCAN`), one ioctl for each run to protect it;
+//! 4. one ioctl for each run of pages written since the capture was armed, a few milliseconds
+//!    before; where it could not be armed, a scan of the VMM's page tables and one ioctl for each
+//!    dirty run;
 //! 5. one byte and the reply to `cont`.
 //!
 //! The device state is saved before the dirty set is closed, because saving may write guest memory.
@@ -55,11 +57,12 @@ impl Context<'_> {
         let Prepared { capture, sink, overlay, device_state } = prepared;
         let (new_id, node) = overlay.map(|new| (new.id, new.node)).unzip();
         let plan = PausePlan { device_state: device_state.clone(), overlay: node.clone() };
-        let mut frozen = false;
+        let (mut capture, mut frozen) = (capture, false);
         let inside = |machine: &mut Machine| -> Result<(Resumed, Capture), EngineError> {
             let loaded = machine.vm.prepare_pause(plan)?;
             // The last thing before the pause: requests to the guest wait from here on.
             let _quiet = self.runtime.block_on(self.agent.quiesce(limit::QUIESCE_DEADLINE))?;
+            clock.time(BranchPhase::Prepare, || capture.arm())?;
             let mut paused = clock.time(BranchPhase::Pause, || loaded.pause())?;
             clock.time(BranchPhase::SaveDeviceState, || paused.save_device_state())?;
             clock.time(BranchPhase::FreezeDisk, || paused.freeze_disk())?;
