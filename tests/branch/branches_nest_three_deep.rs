@@ -1,9 +1,9 @@
 //! Goal: a branch of a branch of a branch has everything that its ancestors did, in memory and on
 //! disk, and nothing that they did later.
 //!
-//! Method: each generation appends to a list in memory and to a file, then is branched, then appends
-//! something that its child must not see. Breaks when a chain of layers or overlays is put together
-//! in the wrong order or a layer of it is missing.
+//! Method: each generation appends to a list in memory and to a file, then is branched, then
+//! appends something that its child must not see. Breaks when a chain of layers or overlays is put
+//! together in the wrong order or a layer of it is missing.
 
 use forkd_testkit::{Guest, Lab, block_on};
 

@@ -1,9 +1,9 @@
-//! Goal: a child has the memory and the processes of its source at the branch point and goes on from
-//! there; so does the source.
+//! Goal: a child has the memory and the processes of its source at the branch point and goes on
+//! from there; so does the source.
 //!
-//! Method: a process counts in memory and adds a byte to a file for each step; each side's count must
-//! be at least the one before the branch, and must grow. Breaks when the child boots anew, or one
-//! side stands still.
+//! Method: a process counts in memory and adds a byte to a file for each step; each side's count
+//! must be at least the one before the branch, and must grow. Breaks when the child boots anew, or
+//! one side stands still.
 
 use forkd_testkit::{Guest, Lab, block_on};
 

@@ -1,8 +1,8 @@
 //! Goal: `full`, `diff` and `live` differ in when and what they copy, not in the child; a `full`
 //! snapshot depends on no other.
 //!
-//! Method: the same source is branched in each mode; the children's memory and disk are compared; the
-//! full snapshot's chain has one layer. Breaks when a mode leaves out or adds pages.
+//! Method: the same source is branched in each mode; the children's memory and disk are compared;
+//! the full snapshot's chain has one layer. Breaks when a mode leaves out or adds pages.
 
 use forkd_testkit::{Lab, block_on};
 use forkd_types::BranchMode;

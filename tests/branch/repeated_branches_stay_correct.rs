@@ -1,10 +1,11 @@
 //! Goal: the tenth branch of one source is as right as the first, while a process writes all the
 //! time; and a child's memory is whole.
 //!
-//! Method: a thread rewrites 8 MiB page by page with ever higher numbers, and before each write checks
-//! that both ends of the page hold what it wrote there the last time. So what its registers believe
-//! is compared with what memory holds, in the child from the branch point on. Breaks when a page is
-//! released before it is captured, skipped, or taken from another moment than the registers.
+//! Method: a thread rewrites 8 MiB page by page with ever higher numbers, and before each write
+//! checks that both ends of the page hold what it wrote there the last time. So what its registers
+//! believe is compared with what memory holds, in the child from the branch point on. Breaks when
+//! a page is released before it is captured, skipped, or taken from another moment than the
+//! registers.
 
 use forkd_testkit::{Guest, Lab, block_on};
 

@@ -1,7 +1,7 @@
 //! Goal: a pause that is given up, by an error or by dropping the guard, lets the guest run again.
 //!
-//! Method: a VM is started by hand and paused; the guard is dropped at each point of the window, and
-//! QEMU is asked whether it runs. Breaks when the guard does not resume.
+//! Method: a VM is started by hand and paused; the guard is dropped at each point of the window,
+//! and QEMU is asked whether it runs. Breaks when the guard does not resume.
 
 use forkd_testkit::{Lab, block_on};
 

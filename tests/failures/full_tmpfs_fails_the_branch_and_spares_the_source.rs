@@ -1,8 +1,8 @@
-//! Goal: a full hot directory gives a clear error before anything is written; the source runs on, the
-//! next branch after space is there again works, and nothing of the failed one is left.
+//! Goal: a full hot directory gives a clear error before anything is written; the source runs on,
+//! the next branch after space is there again works, and nothing of the failed one is left.
 //!
-//! Method: the hot directory is a small tmpfs of its own, filled up by the test. Breaks when a branch
-//! begins without space (QEMU would die of SIGBUS) or leaves a file.
+//! Method: the hot directory is a small tmpfs of its own, filled up by the test. Breaks when a
+//! branch begins without space (QEMU would die of SIGBUS) or leaves a file.
 
 use std::fs;
 use std::path::Path;

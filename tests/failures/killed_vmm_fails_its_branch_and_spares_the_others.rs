@@ -2,7 +2,8 @@
 //! sandbox the state `dead`; other sandboxes run on, and the snapshot is not usable.
 //!
 //! Method: the VMM is killed by its id at random moments after the request, so that over the rounds
-//! the kill falls into different phases. Breaks when a wait has no end, or a half snapshot is ready.
+//! the kill falls into different phases. Breaks when a wait has no end, or a half snapshot is
+//! ready.
 
 use std::time::{Duration, Instant};
 

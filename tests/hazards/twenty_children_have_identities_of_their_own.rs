@@ -2,8 +2,8 @@
 //! the clock of each is right.
 //!
 //! Method: the kernel's random generator is read in each as the first thing; the clock is compared
-//! with the host's before and after the question. Breaks when the renewal leaves one of them out, or
-//! a child is handed out before it.
+//! with the host's before and after the question. Breaks when the renewal leaves one of them out,
+//! or a child is handed out before it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -24,7 +24,7 @@ fn a_child_that_does_not_confirm_is_never_seen_and_leaves_no_process() {
         assert!(matches!(error, EngineError::RenewalNotConfirmed { .. }), "{error}");
         assert!(error.to_string().contains(snapshot.tag.as_str()), "{error}");
         let left: Vec<_> = lab.engine.sandboxes().into_iter().map(|s| s.id).collect();
-        assert_eq!(left, [source.id.clone()], "only the source is left");
+        assert_eq!(left, std::slice::from_ref(&source.id), "only the source is left");
         assert_eq!(lab.vmm_count(), 1, "and only its process");
     });
 }

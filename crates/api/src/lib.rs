@@ -4,8 +4,8 @@
 //! Guarantees: a request that passes its `check` has every field within the limits, and one that
 //! does not is refused with the field's name; every error code has one status and one hint.
 //!
-//! Does not do: HTTP, I/O, or decide anything. Domain types are others, so that the engine can change
-//! without the wire.
+//! Does not do: HTTP, I/O, or decide anything. Domain types are others, so that the engine can
+//! change without the wire.
 
 mod branch;
 mod catalogue;

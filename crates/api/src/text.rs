@@ -1,5 +1,5 @@
-//! Bytes of a program on a wire of text: as a string when they are UTF-8, else both as a string with
-//! replacement characters, for people, and as base64, for programs.
+//! Bytes of a program on a wire of text: as a string when they are UTF-8, else both as a string
+//! with replacement characters, for people, and as base64, for programs.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,8 +1,9 @@
 //! From the memory of a guest to the pages of a layer, while the guest runs.
 //!
 //! ```text
-//! CaptureTarget --prepare--> PreparedCapture --close_dirty_set--> ClosedCapture --sweep--> Captured
-//!     (guest runs)               (guest is paused)                (guest runs, or is still paused)
+//! CaptureTarget --prepare--> PreparedCapture --close_dirty_set--> ClosedCapture --sweep-->
+//! Captured (guest runs)               (guest is paused)                (guest runs, or is still
+//! paused)
 //! ```
 //!
 //! Guarantees, for a live capture: what reaches the sink is the content of each dirty page at the
@@ -12,9 +13,9 @@
 //! and whenever a value of these types is dropped, no protection remains and no thread of the guest
 //! waits.
 //!
-//! One thread serves faults and sweeps, so that a page is captured once and nobody waits for a lock.
-//! It is started before the pause, and serves from the instant when the first page is protected: the
-//! thread that faults may be the one that the VMM's reply to `cont` depends on.
+//! One thread serves faults and sweeps, so that a page is captured once and nobody waits for a
+//! lock. It is started before the pause, and serves from the instant when the first page is
+//! protected: the thread that faults may be the one that the VMM's reply to `cont` depends on.
 //!
 //! Does not do: know a VMM, decide where pages are stored, pause anything.
 

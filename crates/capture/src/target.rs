@@ -246,8 +246,8 @@ pub struct ClosedCapture {
 }
 
 impl ClosedCapture {
-    /// Copies all pages to the sink. A live capture lets the guest run meanwhile; for the other kind
-    /// the guest must still be paused.
+    /// Copies all pages to the sink. A live capture lets the guest run meanwhile; for the other
+    /// kind the guest must still be paused.
     ///
     /// # Errors
     /// When the VMM dies, the sink fails, or [`limit::SWEEP_DEADLINE`] passes. All protection has

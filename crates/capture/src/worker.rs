@@ -1,8 +1,8 @@
 //! The thread that serves write faults and sweeps.
 //!
-//! Until the dirty set is closed it lets every write pass and notes the page. From then on the order
-//! within one page is: copy, account, release. So a wanted page that the ledger does not have is still
-//! protected, and what the sweep copies is what the page held at the branch point.
+//! Until the dirty set is closed it lets every write pass and notes the page. From then on the
+//! order within one page is: copy, account, release. So a wanted page that the ledger does not
+//! have is still protected, and what the sweep copies is what the page held at the branch point.
 //!
 //! The one lock is taken for a batch of faults, and once by the thread that closes the dirty set,
 //! which waits for nobody while it holds it.

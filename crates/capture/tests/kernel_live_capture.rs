@@ -1,10 +1,10 @@
 //! Claim: a live capture holds each dirty page as it was when the dirty set was closed, although
 //! another thread rewrites the pages all the time, and leaves nothing protected.
 //!
-//! Method: a private mapping of a tmpfs file stands for guest RAM. A writer thread stamps ever higher
-//! numbers into both ends of random pages; the pause is a lock that the writer takes for each stamp.
-//! Under it a reference copy is taken. Breaks when a page is released before it is copied, skipped,
-//! or copied twice.
+//! Method: a private mapping of a tmpfs file stands for guest RAM. A writer thread stamps ever
+//! higher numbers into both ends of random pages; the pause is a lock that the writer takes for
+//! each stamp. Under it a reference copy is taken. Breaks when a page is released before it is
+//! copied, skipped, or copied twice.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,7 +1,8 @@
 //! `forkd`: the command line. A client of the daemon, and the program that is the daemon.
 //!
-//! Guarantees: standard output carries data only, talk goes to standard error; with `--json` the data
-//! is JSON; every failure ends with a hint where one is known; exit codes are those of [`exit`].
+//! Guarantees: standard output carries data only, talk goes to standard error; with `--json` the
+//! data is JSON; every failure ends with a hint where one is known; exit codes are those of
+//! [`exit`].
 //!
 //! Does not do: own a VM. Every verb asks the daemon, which is started when none runs.
 

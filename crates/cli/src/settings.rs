@@ -57,8 +57,8 @@ pub(crate) fn default_run_dir() -> anyhow::Result<PathBuf> {
     Ok(surroundings.directories(home.as_deref()).run)
 }
 
-/// Creates the run directory for its owner only, or refuses one that is somebody else's: whoever owns
-/// it could put a socket of their own there.
+/// Creates the run directory for its owner only, or refuses one that is somebody else's: whoever
+/// owns it could put a socket of their own there.
 pub(crate) fn secure_run_dir(directory: &Path) -> anyhow::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)

@@ -1,9 +1,9 @@
 //! The daemon: the REST interface in front of the engine, on a Unix socket and, if asked for, on
 //! loopback TCP.
 //!
-//! Guarantees: every answer that is not a success has a body of the catalogue; a state directory has
-//! one daemon at most; only the owner of the Unix socket can connect to it; no request that changes
-//! state is torn by a client that goes away.
+//! Guarantees: every answer that is not a success has a body of the catalogue; a state directory
+//! has one daemon at most; only the owner of the Unix socket can connect to it; no request that
+//! changes state is torn by a client that goes away.
 //!
 //! Does not do: anything a handler could leave to the engine. Handlers check, call and convert.
 

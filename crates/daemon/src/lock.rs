@@ -6,11 +6,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+/// A known process in words.
+fn process(holder: &Option<u32>) -> String {
+    holder.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+}
+
 /// Why a directory could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another daemon works there.
-    #[error("a daemon{} already works in `{}`", holder.as_ref().map(|pid| format!(" (process {pid})")).unwrap_or_default(), directory.display())]
+    #[error("a daemon{} already works in `{}`", process(holder), directory.display())]
     Held {
         /// The directory.
         directory: PathBuf,

@@ -1,5 +1,5 @@
-//! From the engine's errors to the catalogue. No arm catches the rest: a new variant has to be given
-//! a code here before it compiles.
+//! From the engine's errors to the catalogue. No arm catches the rest: a new variant has to be
+//! given a code here before it compiles.
 
 use forkd_api::ErrorCode;
 use forkd_engine::EngineError;

@@ -105,8 +105,8 @@ impl Metrics {
         self.branches_failed.inc();
     }
 
-    /// Counts an answered request. `route` is the pattern and not the path, whose ids would make one
-    /// time series each.
+    /// Counts an answered request. `route` is the pattern and not the path, whose ids would make
+    /// one time series each.
     pub(crate) fn answered(&self, method: &str, route: &str, status: u16) {
         let label = RequestLabel { method: method.to_owned(), route: route.to_owned(), status };
         self.requests.get_or_create(&label).inc();

@@ -86,8 +86,8 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// The same for loopback TCP, where web browsers can reach us: a page whose name was made to resolve
-/// to this machine comes under that name and is refused.
+/// The same for loopback TCP, where web browsers can reach us: a page whose name was made to
+/// resolve to this machine comes under that name and is refused.
 pub(crate) fn for_loopback(app: App) -> Router {
     router(app).layer(middleware::from_fn(only_loopback_hosts))
 }

@@ -1,5 +1,6 @@
 //! Which accelerator works here. A `/dev/kvm` that opens proves nothing: there are hosts where it
-//! creates VMs on which no Linux guest boots. So a guest is booted on it, once per boot of the host.
+//! creates VMs on which no Linux guest boots. So a guest is booted on it, once per boot of the
+//! host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use forkd_store::MachineIdentity;
 use forkd_types::ByteCount;
-use forkd_vmm::{Accelerator, RamBacking, Start, Vm, VmSpec, VmmTools, qemu};
+use forkd_vmm::{Accelerator, RamBacking, Start, Vm, VmSpec, VmmError, VmmTools, qemu};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
@@ -78,9 +79,11 @@ pub async fn probe_kvm(config: &EngineConfig) -> ProbeVerdict {
     };
     let verdict = match boot(config, &image.name).await {
         Ok(took) => verdict(true, format!("a guest answered after {} ms", took.as_millis())),
-        Err(error) => {
+        Err(error @ (EngineError::Guest(_) | EngineError::Vmm(VmmError::Gone { .. }))) => {
             verdict(false, format!("/dev/kvm is there, but no guest boots on it: {error}"))
         }
+        // Says nothing about KVM, so it is not kept.
+        Err(error) => return verdict(false, format!("the probe could not be made: {error}")),
     };
     let kept = serde_json::to_vec(&verdict).map_err(std::io::Error::other);
     if let Err(error) = kept.and_then(|bytes| fs::write(&cache, bytes)) {

@@ -71,8 +71,16 @@ impl Catalog {
         Ok(next)
     }
 
-    /// Marks a snapshot as unusable. An error of the registry is only logged: the row says `writing`
-    /// then, which is unusable too.
+    /// Shows the figures of a snapshot that is still being written. Not kept: the row that says
+    /// `ready` will have them.
+    pub(crate) fn show_figures(&self, tag: &SnapshotTag, figures: SnapshotFigures) {
+        if let Some(row) = self.lock().get_mut(tag) {
+            row.figures = Some(figures);
+        }
+    }
+
+    /// Marks a snapshot as unusable. An error of the registry is only logged: the row says
+    /// `writing` then, which is unusable too.
     pub(crate) fn fail(&self, registry: &Registry, tag: &SnapshotTag, reason: &str) {
         let failed = self.update(registry, tag, |row| {
             row.status = SnapshotStatus::Failed;

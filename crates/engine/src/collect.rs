@@ -1,5 +1,6 @@
-//! Removal of what nothing reaches any more. A layer or overlay is reachable from every snapshot that
-//! lists it and from every sandbox that runs over it; what is reachable from neither is removed.
+//! Removal of what nothing reaches any more. A layer or overlay is reachable from every snapshot
+//! that lists it and from every sandbox that runs over it; what is reachable from neither is
+//! removed.
 
 use std::collections::BTreeSet;
 

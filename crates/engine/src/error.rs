@@ -1,4 +1,5 @@
-//! Everything that a request to the engine can end with. The API maps each variant to a stable code.
+//! Everything that a request to the engine can end with. The API maps each variant to a stable
+//! code.
 
 use std::path::PathBuf;
 
@@ -41,7 +42,7 @@ pub enum EngineError {
         status: SnapshotStatus,
     },
     /// The snapshot is not usable.
-    #[error("snapshot `{tag}` is {status}, not ready{}", reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
+    #[error("snapshot `{tag}` is {status}, not ready{}", because(reason))]
     SnapshotNotReady {
         /// The tag.
         tag: SnapshotTag,
@@ -81,7 +82,7 @@ pub enum EngineError {
         dependents: String,
     },
     /// The sandbox's state does not permit the request.
-    #[error("sandbox `{id}` is {state}{}", reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
+    #[error("sandbox `{id}` is {state}{}", because(reason))]
     SandboxNotRunning {
         /// The sandbox.
         id: SandboxId,
@@ -168,4 +169,9 @@ pub enum EngineError {
     /// A task of the engine died; a defect of forkd.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+/// A known reason as the end of a sentence.
+fn because(reason: &Option<String>) -> String {
+    reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default()
 }

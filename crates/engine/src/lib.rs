@@ -1,12 +1,12 @@
 //! The product's logic: templates, sandboxes, branches.
 //!
-//! [`Engine`] is the facade. Behind it one task owns each VM ([`sandbox`]); requests that touch the VM
-//! queue there, requests to the guest agent go past it. What exists is in the store's registry, and
-//! in memory only what lives.
+//! [`Engine`] is the facade. Behind it one task owns each VM ([`sandbox`]); requests that touch
+//! the VM queue there, requests to the guest agent go past it. What exists is in the store's
+//! registry, and in memory only what lives.
 //!
-//! Guarantees: a sandbox is handed out only after its guest agent confirmed an identity of its own; a
-//! branch that fails leaves its source running and no usable snapshot; nothing that a guest sends is
-//! believed without a bound.
+//! Guarantees: a sandbox is handed out only after its guest agent confirmed an identity of its
+//! own; a branch that fails leaves its source running and no usable snapshot; nothing that a guest
+//! sends is believed without a bound.
 //!
 //! Does not do: HTTP, command lines, SQL, QMP.
 

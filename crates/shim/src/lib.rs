@@ -173,8 +173,8 @@ fn map_over(file: BorrowedFd<'_>, mapping: Mapping) -> Result<(), Errno> {
     }
     // JUSTIFICATION: guest RAM must appear at the address where the VMM already has it.
     // SAFETY: the daemon asks for this only inside the VMM's guest RAM block, while no vCPU runs.
-    // That memory is never the target of a Rust reference here, and to QEMU its content is data that
-    // the guest may change at any time.
+    // That memory is never the target of a Rust reference here, and to QEMU its content is data
+    // that the guest may change at any time.
     let mapped = unsafe {
         rustix::mm::mmap(
             std::ptr::without_provenance_mut(address),

@@ -17,7 +17,8 @@ pub struct ResolvedRun {
 /// topmost layer that has it.
 ///
 /// # Errors
-/// [`StoreError::LayerDamaged`] when the lowest layer is not a base, another one is, or sizes differ.
+/// [`StoreError::LayerDamaged`] when the lowest layer is not a base, another one is, or sizes
+/// differ.
 pub fn resolve(chain: &[&LayerIndex]) -> Result<Vec<ResolvedRun>, StoreError> {
     let mut resolved: Vec<ResolvedRun> = Vec::new();
     for (layer, index) in chain.iter().enumerate() {

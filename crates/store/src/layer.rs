@@ -30,7 +30,8 @@ pub struct Layer {
 }
 
 impl LayerWriter {
-    /// Begins a layer of a guest with `memory` bytes of RAM, of which it will hold about `expected`.
+    /// Begins a layer of a guest with `memory` bytes of RAM, of which it will hold about
+    /// `expected`.
     ///
     /// # Errors
     /// [`StoreError::NoSpace`] when that does not fit into the hot directory.

@@ -1,7 +1,7 @@
 //! The registry: what exists. SQLite, one writer (the daemon holds a lock), rows written last.
 //!
-//! Commits are not flushed one by one: a snapshot that is lost with the host was not durable anyway.
-//! The row that says `durable` is flushed.
+//! Commits are not flushed one by one: a snapshot that is lost with the host was not durable
+//! anyway. The row that says `durable` is flushed.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -377,8 +377,8 @@ mod tests {
             registry.put_sandbox(&sandbox).unwrap();
         }
         let registry = Registry::open(&path).unwrap();
-        assert_eq!(registry.snapshots().unwrap(), [row.clone()]);
-        assert_eq!(registry.sandboxes().unwrap(), [sandbox.clone()]);
+        assert_eq!(registry.snapshots().unwrap(), std::slice::from_ref(&row));
+        assert_eq!(registry.sandboxes().unwrap(), std::slice::from_ref(&sandbox));
         registry.remove_snapshot(&row.tag).unwrap();
         registry.remove_sandbox(&sandbox.id).unwrap();
         assert!(registry.snapshots().unwrap().is_empty());

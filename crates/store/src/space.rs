@@ -1,5 +1,5 @@
-//! How much room there is. Asked before anything large is written: on tmpfs a missing page kills the
-//! VMM that writes it.
+//! How much room there is. Asked before anything large is written: on tmpfs a missing page kills
+//! the VMM that writes it.
 
 use std::path::Path;
 

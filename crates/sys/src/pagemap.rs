@@ -1,12 +1,13 @@
 //! Which pages of another process's mapping are private to it.
 //!
-//! In a private file mapping, a page that was written is anonymous; a page that was not still belongs
-//! to the file. So the private pages *are* the pages written since the mapping was made: no dirty log
-//! is needed from the VMM or from KVM.
+//! In a private file mapping, a page that was written is anonymous; a page that was not still
+//! belongs to the file. So the private pages *are* the pages written since the mapping was made:
+//! no dirty log is needed from the VMM or from KVM.
 //!
 //! `PAGEMAP_SCAN` (Linux 6.7, `Documentation/admin-guide/mm/pagemap.rst`) answers in ranges; older
 //! kernels have only `/proc/PID/pagemap`, one word a page. Swapped-out pages count as private: only
-//! anonymous pages of such a mapping go to swap (a tmpfs page in swap has no page-table entry here).
+//! anonymous pages of such a mapping go to swap (a tmpfs page in swap has no page-table entry
+//! here).
 
 use std::fs::File;
 use std::io;
@@ -205,8 +206,8 @@ impl PrivatePageScanner {
 
     fn ioctl(&self, argument: &mut PmScanArg) -> io::Result<usize> {
         // JUSTIFICATION: no crate offers PAGEMAP_SCAN.
-        // SAFETY: the argument has the size that it states; `vec` is null with length 0 or points to
-        // `self.regions`, whose `vec_len` elements the caller does not touch during the call.
+        // SAFETY: the argument has the size that it states; `vec` is null with length 0 or points
+        // to `self.regions`, whose `vec_len` elements the caller does not touch during the call.
         let result = unsafe {
             libc::ioctl(self.file.as_raw_fd(), PAGEMAP_SCAN, std::ptr::from_mut(argument))
         };

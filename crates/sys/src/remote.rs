@@ -27,8 +27,8 @@ impl RemoteMemory {
     /// caller's business (pages are write-protected first).
     ///
     /// # Errors
-    /// `ESRCH` when the process is gone, `EPERM` when we may not trace it, `EFAULT` when part of the
-    /// range is not mapped. Never a partial success.
+    /// `ESRCH` when the process is gone, `EPERM` when we may not trace it, `EFAULT` when part of
+    /// the range is not mapped. Never a partial success.
     pub fn read(&self, address: u64, into: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
         while done < into.len() {

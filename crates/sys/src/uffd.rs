@@ -1,7 +1,7 @@
 //! userfaultfd write protection.
 //!
-//! The `userfaultfd` crate needs libclang at build time and does not know the shared-memory features,
-//! so the four calls that forkd uses are here. Numbers and layouts are those of
+//! The `userfaultfd` crate needs libclang at build time and does not know the shared-memory
+//! features, so the four calls that forkd uses are here. Numbers and layouts are those of
 //! `include/uapi/linux/userfaultfd.h`.
 //!
 //! A [`Userfaultfd`] is made in the process whose memory it watches (the shim does that) and works

@@ -54,11 +54,11 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
 }
 
 impl Lab {
-    /// The lab that all tests of a program share, with the templates `tiny` and `python` as they are
-    /// asked for. It lives until the program ends.
+    /// The lab that all tests of a program share, with the templates `tiny` and `python` as they
+    /// are asked for. It lives until the program ends.
     pub async fn shared() -> &'static Self {
         static LAB: OnceCell<Lab> = OnceCell::const_new();
-        LAB.get_or_init(|| Self::new()).await
+        LAB.get_or_init(Self::new).await
     }
 
     /// A lab of the test's own.

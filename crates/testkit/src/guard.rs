@@ -1,8 +1,9 @@
 //! Cleaning up after a test program, however it ends.
 //!
-//! Statics are not dropped when a test program ends, and one that is killed drops nothing. So a shell
-//! waits at the other end of a pipe: when the program is gone, the pipe closes, and it ends the VMMs
-//! that name one of the program's directories on their command line, and removes the directories.
+//! Statics are not dropped when a test program ends, and one that is killed drops nothing. So a
+//! shell waits at the other end of a pipe: when the program is gone, the pipe closes, and it ends
+//! the VMMs that name one of the program's directories on their command line, and removes the
+//! directories.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,5 @@
-//! What system tests share: an engine on directories of its own, templates that are built once for a
-//! test program, and short words for what a test does to a sandbox.
+//! What system tests share: an engine on directories of its own, templates that are built once for
+//! a test program, and short words for what a test does to a sandbox.
 //!
 //! The images, the shim and QEMU must be there; `make test` sees to that and says where they are
 //! through `FORKD_IMAGE_DIR` and `FORKD_SHIM`. A test that lacks them fails; it does not pass.

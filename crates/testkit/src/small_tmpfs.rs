@@ -42,7 +42,7 @@ impl SmallTmpfs {
     /// Writes a file so large that only `mebibytes_left` remain.
     pub fn fill(&self, file: &Path, mebibytes_left: u64) {
         let stat = rustix::fs::statvfs(&self.mount_point).expect("statvfs");
-        let free_mebibytes = stat.f_bavail * stat.f_frsize >> 20;
+        let free_mebibytes = (stat.f_bavail * stat.f_frsize) >> 20;
         let mut file = File::create(file).expect("a file");
         for _ in 0..free_mebibytes.saturating_sub(mebibytes_left) {
             file.write_all(&[1; 1 << 20]).expect("there is space");

@@ -1,8 +1,8 @@
 //! Control of one virtual machine monitor per VM: start, load, pause, stop. Blocking calls with
 //! deadlines, meant for a thread of the caller's.
 //!
-//! Guarantees: every wait ends; an error names the VMM, what was asked and what came back; a VM that
-//! was paused through [`Vm::prepare_pause`] runs again when its [`PausedVm`] is gone, whatever
+//! Guarantees: every wait ends; an error names the VMM, what was asked and what came back; a VM
+//! that was paused through [`Vm::prepare_pause`] runs again when its [`PausedVm`] is gone, whatever
 //! happened in between; a dropped [`Vm`] leaves no process.
 //!
 //! Does not do: decide what a branch is, know snapshots, talk to the guest agent, keep files.

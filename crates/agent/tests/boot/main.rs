@@ -1,9 +1,9 @@
 //! Goal: the agent as the first process of a real machine. Method: QEMU without KVM boots a kernel
 //! and an initramfs with the agent as `/init`; the real client talks to it over virtio-serial.
 //!
-//! Needs `FORKD_TEST_KERNEL` and `FORKD_TEST_INITRAMFS` (the agent, the drivers, and a busybox), for
-//! the disk `FORKD_TEST_ROOT_DISK` (ext4) too, and is run with `--ignored`: a machine without them
-//! reports these tests as ignored, not as passed.
+//! Needs `FORKD_TEST_KERNEL` and `FORKD_TEST_INITRAMFS` (the agent, the drivers, and a busybox),
+//! for the disk `FORKD_TEST_ROOT_DISK` (ext4) too, and is run with `--ignored`: a machine without
+//! them reports these tests as ignored, not as passed.
 
 #![expect(clippy::unwrap_used, reason = "a test whose setup fails has failed")]
 
@@ -81,9 +81,9 @@ impl Drop for Machine {
     }
 }
 
-/// Without KVM the kernel measures its time stamp counter against an emulated timer, which fails now
-/// and then on a busy host; it then waits for ever for interrupts that this machine type does not
-/// deliver. So it is told the host's frequency, near enough for a test.
+/// Without KVM the kernel measures its time stamp counter against an emulated timer, which fails
+/// now and then on a busy host; it then waits for ever for interrupts that this machine type does
+/// not deliver. So it is told the host's frequency, near enough for a test.
 fn command_line() -> String {
     let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap();
     let mhz = facts.lines().find_map(|line| line.strip_prefix("cpu MHz")?.split_once(": "));

@@ -280,7 +280,9 @@ async fn eval_survives_the_interpreters_death_and_forks() {
     assert_eq!(forked.await.unwrap().result.as_deref(), Some("True"));
     assert_eq!(agent.eval(python("7")).await.unwrap().result.as_deref(), Some("7"));
     // Death between two calls is told with the next one.
-    agent.eval(python("import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), os._exit(1))).start()")).await.unwrap();
+    let dies_soon = "import threading, time\n\
+        threading.Thread(target=lambda: (time.sleep(0.1), os._exit(1))).start()";
+    agent.eval(python(dies_soon)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     let after = agent.eval(python("'pid' in globals()")).await.unwrap();
     assert_eq!((after.result.as_deref(), after.state_lost), (Some("False"), true));

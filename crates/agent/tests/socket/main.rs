@@ -1,5 +1,5 @@
-//! The agent as an ordinary process behind a Unix socket. Needs no VM and no privileges; `python3` in
-//! the usual places.
+//! The agent as an ordinary process behind a Unix socket. Needs no VM and no privileges; `python3`
+//! in the usual places.
 
 #![expect(clippy::unwrap_used, reason = "a test whose setup fails has failed")]
 

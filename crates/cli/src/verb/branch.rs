@@ -11,7 +11,8 @@ use crate::{connect, output, report};
 
 /// Take a snapshot of a running sandbox and start children from it
 ///
-/// The source pauses for a moment and goes on. Prints the snapshot's tag and then the children's ids.
+/// The source pauses for a moment and goes on. Prints the snapshot's tag and then the children's
+/// ids.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd branch sb-0123456789ab -n 3\n  \

@@ -15,8 +15,8 @@ use crate::failure::Failure;
 /// Runs a program in a sandbox and collects what it writes.
 ///
 /// A program that fails or runs out of time is no error: see `exit_code` and `timed_out`. When the
-/// client goes away the program is killed. `stdout_base64` and `stderr_base64` are present only when
-/// the bytes are not UTF-8.
+/// client goes away the program is killed. `stdout_base64` and `stderr_base64` are present only
+/// when the bytes are not UTF-8.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/exec", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id")),
     request_body = ExecRequest,

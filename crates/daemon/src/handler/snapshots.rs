@@ -26,8 +26,9 @@ pub(crate) async fn list(State(app): State<App>) -> Json<Vec<Snapshot>> {
 
 /// Builds a template: boots an image, warms it and freezes it.
 ///
-/// With `Accept: application/x-ndjson` the answer is a stream with the status 200: one `BuildEvent` a
-/// line, the last of which is `snapshot` or `error`. The build goes on when the client goes away.
+/// With `Accept: application/x-ndjson` the answer is a stream with the status 200: one
+/// `BuildEvent` a line, the last of which is `snapshot` or `error`. The build goes on when the
+/// client goes away.
 #[utoipa::path(post, path = "/v1/snapshots", tag = "snapshots", request_body = CreateSnapshot,
     responses((status = 201, body = Snapshot),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
@@ -128,7 +129,8 @@ pub(crate) struct RemoveQuery {
 #[utoipa::path(delete, path = "/v1/snapshots/{tag}", tag = "snapshots",
     params(("tag" = String, Path, description = "The snapshot's tag"), RemoveQuery),
     responses((status = 204), (status = 404, body = ErrorBody),
-        (status = 409, body = ErrorBody, description = "Others depend on it; the error names them")))]
+        (status = 409, body = ErrorBody,
+            description = "Others depend on it; the error names them")))]
 pub(crate) async fn remove(
     State(app): State<App>,
     SnapshotPath(tag): SnapshotPath,

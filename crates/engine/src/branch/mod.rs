@@ -1,15 +1,16 @@
 //! A branch: an immutable snapshot of a running sandbox, with the shortest pause.
 //!
 //! ```text
-//! prepare -> [pause -> save device state -> freeze disk -> protect -> resume] -> sweep -> seal -> publish
-//!             `-------------------- pause window --------------------------'
+//! prepare -> [pause -> save device state -> freeze disk -> protect -> resume] -> sweep -> seal ->
+//! publish `-------------------- pause window --------------------------'
 //! ```
 //!
-//! `prepare` makes everything that can be made while the guest runs; `window` is the pause window and
-//! nothing else; `seal` makes the snapshot usable; `publish` makes it durable, in the background.
+//! `prepare` makes everything that can be made while the guest runs; `window` is the pause window
+//! and nothing else; `seal` makes the snapshot usable; `publish` makes it durable, in the
+//! background.
 //!
-//! The three modes are one pipeline: `full` and `diff` copy the pages before the guest resumes, `live`
-//! after; `full` takes the pages of the layers below as well.
+//! The three modes are one pipeline: `full` and `diff` copy the pages before the guest resumes,
+//! `live` after; `full` takes the pages of the layers below as well.
 
 mod prepare;
 mod publish;
@@ -27,6 +28,7 @@ use forkd_types::{BranchMode, BranchPhase, PhaseTimes, SnapshotTag};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::catalog::to_figures;
 use crate::engine::Inner;
 use crate::guest::GuestAgent;
 use crate::sandbox::{Machine, SandboxHandle};
@@ -131,6 +133,14 @@ impl Context<'_> {
         let mut clock = Clock::default();
         let prepared = clock.time(BranchPhase::Prepare, || self.prepare(machine))?;
         let (after, sink) = self.window(machine, prepared, &mut clock)?;
+        let mut report = BranchReport {
+            mode: self.mode,
+            phases: clock.0.clone(),
+            pause: after.resumed.pause,
+            held_by_vmm: after.resumed.held_by_vmm,
+            ..BranchReport::default()
+        };
+        self.inner.catalog.show_figures(self.tag, to_figures(&report));
         // Nobody waits for this when the request is answered at the end.
         resumed.send(()).ok();
         let swept = match after.capture {
@@ -141,17 +151,11 @@ impl Context<'_> {
             window::Capture::Done(swept) => swept,
         };
         machine.put_target(swept.target);
-        let mut report = BranchReport {
-            mode: self.mode,
-            pause: after.resumed.pause,
-            held_by_vmm: after.resumed.held_by_vmm,
-            dirty: swept.stats.dirty.bytes(),
-            stored: swept.stats.stored.bytes(),
-            faults: swept.stats.faults,
-            fault_service_median: swept.stats.fault_service_median,
-            fault_service_max: swept.stats.fault_service_max,
-            ..BranchReport::default()
-        };
+        report.dirty = swept.stats.dirty.bytes();
+        report.stored = swept.stats.stored.bytes();
+        report.faults = swept.stats.faults;
+        report.fault_service_median = swept.stats.fault_service_median;
+        report.fault_service_max = swept.stats.fault_service_max;
         let layers = clock.time(BranchPhase::Seal, || {
             self.seal_layer(machine, sink, swept.pages, &after.device_state)
         })?;

@@ -5,8 +5,8 @@
 //!    \---request--> GuestAgent (shared; never touches the VM)
 //! ```
 //!
-//! `start` makes a machine of a snapshot, `task` runs its orders one after the other, `handle` is what
-//! the rest of the engine sees of it.
+//! `start` makes a machine of a snapshot, `task` runs its orders one after the other, `handle` is
+//! what the rest of the engine sees of it.
 
 mod handle;
 mod machine;

@@ -1,7 +1,7 @@
 //! QEMU, unpatched, on its `microvm` machine.
 //!
-//! [`Vm`] owns the process and its monitors. A child is started with [`Start::Load`], gets its memory
-//! mapped and its device state loaded by [`Vm::load`], and runs from [`Vm::resume`] on.
+//! [`Vm`] owns the process and its monitors. A child is started with [`Start::Load`], gets its
+//! memory mapped and its device state loaded by [`Vm::load`], and runs from [`Vm::resume`] on.
 
 mod args;
 mod monitor;

@@ -2,8 +2,8 @@
 //!
 //! QEMU reads a monitor socket one byte at a time, with several system calls for each. So what must
 //! be fast is *loaded*: sent except for its last byte, while nothing is at stake. *Firing* it sends
-//! that byte. A loaded command that is not needed is *unloaded*: the byte 0xFF can be part of no JSON
-//! text and makes QEMU's parser give up what it has.
+//! that byte. A loaded command that is not needed is *unloaded*: the byte 0xFF can be part of no
+//! JSON text and makes QEMU's parser give up what it has.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -288,8 +288,8 @@ mod tests {
 
     use super::*;
 
-    const GREETING: &[u8] =
-        b"{\"QMP\":{\"version\":{\"qemu\":{\"micro\":0,\"minor\":2,\"major\":7},\"package\":\"\"},\"capabilities\":[]}}\r\n";
+    const GREETING: &[u8] = b"{\"QMP\":{\"version\":{\"qemu\":{\"micro\":0,\"minor\":2,\
+        \"major\":7},\"package\":\"\"},\"capabilities\":[]}}\r\n";
     const SOON: Duration = Duration::from_millis(300);
 
     /// A monitor whose other end sends `greeting`, then for each newline- or brace-complete command
@@ -345,7 +345,8 @@ mod tests {
 
     #[test]
     fn events_before_the_reply_are_noted_and_skipped() {
-        const STOP: &[u8] = b"{\"timestamp\":{\"seconds\":2,\"microseconds\":5},\"event\":\"STOP\"}\r\n{\"return\":{}}\r\n";
+        const STOP: &[u8] = b"{\"timestamp\":{\"seconds\":2,\"microseconds\":5},\
+            \"event\":\"STOP\"}\r\n{\"return\":{}}\r\n";
         let mut monitor = against(GREETING, &[b"{\"return\":{}}\r\n", STOP]).unwrap();
         monitor.execute(&qapi::qmp::stop {}, SOON).unwrap();
         assert_eq!(monitor.transitions().stopped_at_us, Some(2_000_005));

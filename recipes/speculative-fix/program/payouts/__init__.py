@@ -1,0 +1,1 @@
+"""Pays sellers their share of what buyers pay: amounts, shares, postings."""
