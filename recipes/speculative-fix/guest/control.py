@@ -20,8 +20,15 @@ def listen(name: str) -> socket.socket:
     return listener
 
 
-def serve(listener: socket.socket, answer: Callable[[list[str]], dict]) -> None:
-    """Answers one command after the other, for ever. What goes wrong is told to who asked."""
+def serve(
+    listener: socket.socket,
+    answer: Callable[[list[str]], dict],
+    after: Callable[[], None] = lambda: None,
+) -> None:
+    """Answers one command after the other, for ever, and calls `after` when each has its answer.
+
+    What goes wrong is told to who asked.
+    """
     while True:
         link, _ = listener.accept()
         with link:
@@ -33,4 +40,5 @@ def serve(listener: socket.socket, answer: Callable[[list[str]], dict]) -> None:
             try:
                 link.sendall(json.dumps(reply).encode() + b"\n")
             except OSError:
-                continue  # Who asked is gone; others are not.
+                pass  # Who asked is gone; others are not.
+        after()

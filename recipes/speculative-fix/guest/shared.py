@@ -1,7 +1,9 @@
 """What the guest programs and the host agree on: places, the journal's lines, the state's size."""
 
 import os
+import random
 import zlib
+from collections.abc import Iterator
 
 HOME = os.environ.get("DEMO_HOME", "/srv")
 RUN = os.environ.get("DEMO_RUN", "/run/demo")
@@ -25,3 +27,10 @@ def socket_path(name: str) -> str:
 def journal_line(index: int) -> bytes:
     """Line `index` of the journal; a missing, repeated or torn line changes the file's hash."""
     return b"entry %06d checksum %08x\n" % (index, zlib.crc32(b"%d" % index))
+
+
+def state_blocks() -> Iterator[bytes]:
+    """The worker's state in blocks of 1 MiB: bytes that depend on the seed alone."""
+    source = random.Random(STATE_SEED)
+    for _ in range(STATE_MIB):
+        yield source.randbytes(1 << 20)
