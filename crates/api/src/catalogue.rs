@@ -97,7 +97,7 @@ catalogue! {
         "restore the named file, or remove the snapshot and take it again";
     /// The snapshot does not fit this host's machine.
     SnapshotIncompatible = "snapshot_incompatible", 409,
-        "start the daemon with the accelerator and QEMU version that made it, or build it again";
+        "build the template again with the QEMU and accelerator in use";
     /// Others depend on the snapshot.
     SnapshotInUse = "snapshot_in_use", 409,
         "remove what depends on it first, or all at once with `forkd snapshot rm --cascade`";
@@ -106,7 +106,7 @@ catalogue! {
         "look at its state with `forkd ls`; a dead sandbox can only be removed";
     /// The sandbox's disk is at the end of as many overlays as are allowed.
     ChainTooDeep = "chain_too_deep", 409,
-        "fork a new sandbox from its latest snapshot, or build a new template, and go on there";
+        "build a new template that holds what you need, and go on in a sandbox of it";
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
         "use mode `diff`, or see `forkd doctor` for what live branching needs";

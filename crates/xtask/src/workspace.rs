@@ -52,6 +52,11 @@ impl Workspace {
         self.target.join("release/forkd")
     }
 
+    /// The VMM's preload library, after `build`.
+    pub(crate) fn shim(&self) -> PathBuf {
+        self.forkd().with_file_name("libforkd_shim.so")
+    }
+
     /// The static guest agent.
     pub(crate) fn agent(&self) -> PathBuf {
         self.target.join("agent").join(crate::build::AGENT_TARGET).join("agent/forkd-agent")

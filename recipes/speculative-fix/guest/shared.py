@@ -1,9 +1,7 @@
 """What the guest programs and the host agree on: places, the journal's lines, the state's size."""
 
 import os
-import random
 import zlib
-from collections.abc import Iterator
 
 HOME = os.environ.get("DEMO_HOME", "/srv")
 RUN = os.environ.get("DEMO_RUN", "/run/demo")
@@ -29,8 +27,14 @@ def journal_line(index: int) -> bytes:
     return b"entry %06d checksum %08x\n" % (index, zlib.crc32(b"%d" % index))
 
 
-def state_blocks() -> Iterator[bytes]:
-    """The worker's state in blocks of 1 MiB: bytes that depend on the seed alone."""
+def build_state() -> bytearray:
+    """The worker's state: bytes that depend on the seed alone."""
+    import random  # Here, because `ask.py` is to start quickly and has no use for it.
+
     source = random.Random(STATE_SEED)
-    for _ in range(STATE_MIB):
-        yield source.randbytes(1 << 20)
+    block = 1 << 20
+    # In place: a second copy would stay behind as changed memory and be captured, too.
+    state = bytearray(STATE_MIB * block)
+    for start in range(0, len(state), block):
+        state[start : start + block] = source.randbytes(block)
+    return state

@@ -196,6 +196,7 @@ fn run_cargo(
         .args(arguments)
         .env("FORKD_IMAGE_DIR", workspace.images())
         .env("FORKD_BIN", workspace.forkd())
+        .env("FORKD_SHIM", workspace.shim())
         .env("FORKD_TEST_KERNEL", workspace.images().join("kernel/vmlinuz"))
         .env("FORKD_TEST_INITRAMFS", workspace.images().join("tiny/initramfs.cpio"))
         .env("FORKD_TEST_ROOT_DISK", workspace.images().join("python/root.ext4"))

@@ -1,0 +1,45 @@
+"""The guest stall: the longest time in which a virtual CPU of the source did not run.
+
+The meter in the guest (see `guest/meter.py`) notes gaps; here they are cut to the time around the branch.
+The floor is the same measurement, as long and at the same place, without a branch: what the host's own
+scheduling costs at that hour on that machine.
+"""
+
+import time
+from dataclasses import dataclass
+
+from guest_programs import Guest
+
+SPIN_MS = 2500
+BEFORE_MS = 50.0
+AFTER_MS = 1000.0
+
+
+@dataclass(frozen=True)
+class Stall:
+    """The gaps of one measurement, as (milliseconds after the given instant, length)."""
+
+    gaps_ms: list[tuple[float, float]]
+    covered: bool
+    real_time: bool
+
+    def longest_ms(self, until_ms: float = AFTER_MS) -> float:
+        """The longest gap that began before `until_ms`; 0 when none was longer than half one."""
+        return max((gap for at, gap in self.gaps_ms if at < until_ms), default=0.0)
+
+
+def start(guest: Guest) -> None:
+    """Starts a measurement and lets it run for as long as is looked at before the instant."""
+    guest.ask("meter", "spin", str(SPIN_MS))
+    time.sleep(BEFORE_MS / 1000)
+
+
+def result(guest: Guest, instant_unix: float) -> Stall:
+    """The gaps around `instant_unix`, when the measurement is over."""
+    answer = guest.ask("meter", "gaps")
+    instant_ms = instant_unix * 1000 - answer["begun_unix_ns"] / 1e6
+    begin_ms, end_ms = instant_ms - BEFORE_MS, instant_ms + AFTER_MS
+    gaps = [(at - instant_ms, gap) for at, gap in answer["gaps_ms"] if begin_ms <= at <= end_ms]
+    # The start was told shortly before the meter began, so a few milliseconds may be missing there.
+    covered = instant_ms > 0 and end_ms <= answer["spun_ms"]
+    return Stall(gaps, covered, answer["real_time"])

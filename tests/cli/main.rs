@@ -1,0 +1,5 @@
+//! Claims about the command line: see the name of each file.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod main_job_works_from_the_command_line;

@@ -1,0 +1,114 @@
+//! Goal: template, fork, branch, exec, cp and rm work from the command line; the daemon starts by
+//! itself and stops when told; errors name the thing, carry a hint, and give the documented exit
+//! codes.
+//!
+//! Method: the released binary with a home of its own, as a user would call it. Breaks when a verb
+//! and the API disagree, or when anything but data reaches standard output under `--json`.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// The command line with a home of its own; its daemon ends with it.
+struct Forkd {
+    program: PathBuf,
+    home: TempDir,
+}
+
+impl Forkd {
+    fn new() -> Self {
+        let program = std::env::var_os("FORKD_BIN");
+        let program = program.expect("FORKD_BIN is not set: run the tests with `make test`");
+        Self { program: program.into(), home: TempDir::with_prefix("fh-").unwrap() }
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new(&self.program)
+            .args(args)
+            .env("FORKD_HOME", self.home.path())
+            .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()))
+            .output()
+            .unwrap()
+    }
+
+    /// Standard output of a command that must succeed.
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "forkd {args:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    fn json(&self, args: &[&str]) -> serde_json::Value {
+        let mut with_json = vec!["--json"];
+        with_json.extend(args);
+        serde_json::from_str(&self.ok(&with_json)).unwrap()
+    }
+
+    /// Standard error and exit code of a command that must fail.
+    fn refused(&self, args: &[&str]) -> (String, i32) {
+        let output = self.run(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "forkd {args:?} must fail");
+        (errors, output.status.code().unwrap())
+    }
+}
+
+impl Drop for Forkd {
+    fn drop(&mut self) {
+        let stopped = self.run(&["stop"]);
+        let errors = String::from_utf8_lossy(&stopped.stderr).into_owned();
+        assert!(stopped.status.success() || std::thread::panicking(), "{errors}");
+    }
+}
+
+#[test]
+fn template_fork_branch_exec_cp_and_rm_from_the_command_line() {
+    let forkd = Forkd::new();
+    forkd.ok(&["template", "build", "tiny", "--tag", "t", "--mem-size-mib", "128"]);
+    let source = forkd.json(&["fork", "t"])[0]["id"].as_str().unwrap().to_owned();
+    forkd.ok(&["exec", &source, "--", "/bin/sh", "-c", "echo kept > /tmp/file"]);
+
+    let branch = forkd.json(&["branch", &source, "--tag", "b", "-n", "2"]);
+    assert_eq!(branch["status"], "ready");
+    let pause = branch["pause_ms"].as_f64().unwrap();
+    assert!(pause > 0.0 && branch["phases_ms"]["freeze_disk"].is_number(), "{branch}");
+    let children = branch["children"].as_array().unwrap();
+    assert_eq!(children.len(), 2);
+    for child in children {
+        let id = child["sandbox"]["id"].as_str().unwrap();
+        assert_eq!(forkd.ok(&["exec", id, "--", "cat", "/tmp/file"]), "kept");
+    }
+
+    let local = forkd.home.path().join("copied");
+    let remote = format!("{source}:/tmp/file");
+    forkd.ok(&["cp", &remote, local.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(&local).unwrap(), "kept\n");
+
+    let (errors, code) = forkd.refused(&["exec", &source, "--", "/bin/sh", "-c", "exit 7"]);
+    assert_eq!((errors.as_str(), code), ("", 7), "the command's exit code is ours");
+
+    let (errors, _) = forkd.refused(&["snapshot", "rm", "t"]);
+    assert!(errors.contains(&source) && errors.contains("hint:"), "{errors}");
+    forkd.ok(&["rm", "--all"]);
+    assert_eq!(forkd.json(&["ls"]).as_array().unwrap().len(), 0);
+    forkd.ok(&["snapshot", "rm", "t", "--cascade"]);
+    assert_eq!(forkd.json(&["snapshots"]).as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn unknown_things_are_named_with_a_hint() {
+    let forkd = Forkd::new();
+    for (args, name) in [
+        (&["fork", "no-such-tag"][..], "no-such-tag"),
+        (&["exec", "sb-000000000000", "--", "true"], "sb-000000000000"),
+        (&["template", "build", "no-such-image", "--tag", "x"], "no-such-image"),
+        (&["branch", "sb-000000000000"], "sb-000000000000"),
+    ] {
+        let (errors, code) = forkd.refused(args);
+        assert!(errors.starts_with("error: ") && errors.contains(name), "{args:?}: {errors}");
+        assert!(errors.contains("\nhint: "), "{args:?}: {errors}");
+        assert_eq!(code, 1, "{args:?}");
+    }
+}
