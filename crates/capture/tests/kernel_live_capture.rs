@@ -73,7 +73,9 @@ impl Guest {
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;
-                    let page = PageIndex::new(random % (PAGES / 2));
+                    // Two pages of three, of a region that grows slowly: so there are many runs.
+                    let region = (64 + number / 20_000).min(PAGES / 2);
+                    let page = PageIndex::new(random % region * 3 / 2);
                     let running = pause.lock().unwrap();
                     ram.store(page, 0, number);
                     ram.store(page, LAST_WORD, number);
@@ -137,6 +139,8 @@ fn a_live_capture_under_a_writer_equals_the_reference_copy_ten_times_in_a_row() 
         // Both ways to find the dirty set: known before the pause, and scanned in it.
         if round % 2 == 0 {
             prepared.arm().unwrap();
+            // Never written before, so the scan did not see it.
+            guest.ram.store(PageIndex::new(PAGES - 1 - round), 0, 77);
             guest.wait_for_writes(50);
         }
         let paused = guest.pause.lock().unwrap();
@@ -159,7 +163,7 @@ fn a_live_capture_under_a_writer_equals_the_reference_copy_ten_times_in_a_row() 
         assert_eq!(stats.stored, PageCount::new(stored));
         assert_eq!(found.stored.iter().map(|run| run.count.get()).sum::<u64>(), stored);
         assert_eq!(stats.written_since_armed > PageCount::ZERO, round % 2 == 0);
-        assert!(stored > 1000, "the writer must have dirtied many pages, not {stored}");
+        assert!(stored > 50, "the writer must have dirtied many pages, not {stored}");
     }
     assert!(faults > 100, "the writer must have met protected pages, not {faults} times");
     guest.wait_for_writes(20_000);
