@@ -5,6 +5,7 @@
 mod branches_nest_three_deep;
 mod child_goes_on_from_the_branch_point;
 mod children_are_isolated_from_each_other_and_the_source;
+mod disk_of_a_child_is_that_of_the_branch_point;
 mod every_mode_gives_the_same_child;
 mod processes_files_pipes_and_tcp_survive_in_the_child;
 mod repeated_branches_stay_correct;
