@@ -2,4 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod forkd;
+mod killed_daemon_leaves_nothing_behind;
 mod main_job_works_from_the_command_line;

@@ -5,63 +5,7 @@
 //! Method: the released binary with a home of its own, as a user would call it. Breaks when a verb
 //! and the API disagree, or when anything but data reaches standard output under `--json`.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
-
-use tempfile::TempDir;
-
-/// The command line with a home of its own; its daemon ends with it.
-struct Forkd {
-    program: PathBuf,
-    home: TempDir,
-}
-
-impl Forkd {
-    fn new() -> Self {
-        let program = std::env::var_os("FORKD_BIN");
-        let program = program.expect("FORKD_BIN is not set: run the tests with `make test`");
-        Self { program: program.into(), home: TempDir::with_prefix("fh-").unwrap() }
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        Command::new(&self.program)
-            .args(args)
-            .env("FORKD_HOME", self.home.path())
-            .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()))
-            .output()
-            .unwrap()
-    }
-
-    /// Standard output of a command that must succeed.
-    fn ok(&self, args: &[&str]) -> String {
-        let output = self.run(args);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "forkd {args:?}: {errors}");
-        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
-    }
-
-    fn json(&self, args: &[&str]) -> serde_json::Value {
-        let mut with_json = vec!["--json"];
-        with_json.extend(args);
-        serde_json::from_str(&self.ok(&with_json)).unwrap()
-    }
-
-    /// Standard error and exit code of a command that must fail.
-    fn refused(&self, args: &[&str]) -> (String, i32) {
-        let output = self.run(args);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success(), "forkd {args:?} must fail");
-        (errors, output.status.code().unwrap())
-    }
-}
-
-impl Drop for Forkd {
-    fn drop(&mut self) {
-        let stopped = self.run(&["stop"]);
-        let errors = String::from_utf8_lossy(&stopped.stderr).into_owned();
-        assert!(stopped.status.success() || std::thread::panicking(), "{errors}");
-    }
-}
+use crate::forkd::Forkd;
 
 #[test]
 fn template_fork_branch_exec_cp_and_rm_from_the_command_line() {
@@ -81,7 +25,7 @@ fn template_fork_branch_exec_cp_and_rm_from_the_command_line() {
         assert_eq!(forkd.ok(&["exec", id, "--", "cat", "/tmp/file"]), "kept");
     }
 
-    let local = forkd.home.path().join("copied");
+    let local = forkd.home().join("copied");
     let remote = format!("{source}:/tmp/file");
     forkd.ok(&["cp", &remote, local.to_str().unwrap()]);
     assert_eq!(std::fs::read_to_string(&local).unwrap(), "kept\n");

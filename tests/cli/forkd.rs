@@ -1,0 +1,75 @@
+//! The `forkd` program in a test.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// The command line with directories of its own; its daemon ends with it.
+pub(crate) struct Forkd {
+    program: PathBuf,
+    home: TempDir,
+    hot: TempDir,
+}
+
+impl Forkd {
+    pub(crate) fn new() -> Self {
+        let program = std::env::var_os("FORKD_BIN");
+        let program = program.expect("FORKD_BIN is not set: run the tests with `make test`");
+        let home = TempDir::with_prefix("fh-").unwrap();
+        let hot = TempDir::with_prefix_in("fh-", "/dev/shm").unwrap();
+        Self { program: program.into(), home, hot }
+    }
+
+    /// The directory that holds everything but hot layers.
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The daemon's process id.
+    pub(crate) fn daemon_pid(&self) -> u32 {
+        let lock = std::fs::read_to_string(self.home.path().join("run/daemon.lock")).unwrap();
+        lock.trim().parse().unwrap()
+    }
+
+    /// Runs a command.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        Command::new(&self.program)
+            .args(args)
+            .env("FORKD_HOME", self.home.path())
+            .env("FORKD_HOT_DIR", self.hot.path())
+            .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()))
+            .output()
+            .unwrap()
+    }
+
+    /// Standard output of a command that must succeed.
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "forkd {args:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    }
+
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
+        let mut with_json = vec!["--json"];
+        with_json.extend(args);
+        serde_json::from_str(&self.ok(&with_json)).unwrap()
+    }
+
+    /// Standard error and exit code of a command that must fail.
+    pub(crate) fn refused(&self, args: &[&str]) -> (String, i32) {
+        let output = self.run(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success(), "forkd {args:?} must fail");
+        (errors, output.status.code().unwrap())
+    }
+}
+
+impl Drop for Forkd {
+    fn drop(&mut self) {
+        let stopped = self.run(&["stop"]);
+        let errors = String::from_utf8_lossy(&stopped.stderr).into_owned();
+        assert!(stopped.status.success() || std::thread::panicking(), "{errors}");
+    }
+}
