@@ -9,4 +9,5 @@ mod disk_of_a_child_is_that_of_the_branch_point;
 mod every_mode_gives_the_same_child;
 mod processes_files_pipes_and_tcp_survive_in_the_child;
 mod repeated_branches_stay_correct;
+mod seventy_branches_of_one_source_stay_shallow;
 mod two_sandboxes_branch_at_once;

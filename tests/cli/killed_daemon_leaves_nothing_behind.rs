@@ -1,5 +1,5 @@
-//! Goal: after a daemon was killed, the next one ends the VMs that it left, removes their files, and
-//! the snapshots are as usable as before.
+//! Goal: after a daemon was killed, the next one ends the VMs that it left, removes their files,
+//! and the snapshots are as usable as before.
 //!
 //! Method: the daemon is killed by its id while sandboxes run; the next command starts another.
 //! Breaks when a VMM, a directory or a row survives without an owner.

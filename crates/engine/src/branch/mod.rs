@@ -12,11 +12,13 @@
 //! The three modes are one pipeline: `full` and `diff` copy the pages before the guest resumes,
 //! `live` after; `full` takes the pages of the layers below as well.
 
+mod flatten;
 mod prepare;
 mod publish;
 mod seal;
 mod window;
 
+pub(crate) use flatten::flatten_disk;
 pub(crate) use publish::in_background as publish_in_background;
 
 use std::panic::AssertUnwindSafe;

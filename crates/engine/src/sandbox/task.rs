@@ -76,7 +76,11 @@ impl SandboxTask {
         self.handle.update(|sandbox| sandbox.state = SandboxState::Branching);
         let (inner, handle) = (Arc::clone(&self.inner), Arc::clone(&self.handle));
         let runtime = tokio::runtime::Handle::current();
-        let back = blocking(move || branch::run(&inner, &handle, machine, &agent, &runtime, order));
+        let back = blocking(move || {
+            let mut machine = branch::run(&inner, &handle, machine, &agent, &runtime, order);
+            branch::flatten_disk(&inner, &handle, &mut machine);
+            machine
+        });
         match back.await {
             Ok(machine) => {
                 self.machine = Some(machine);

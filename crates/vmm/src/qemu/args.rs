@@ -22,6 +22,9 @@ const TCG_CACHE_MIB: u32 = 64;
 /// The machine: no PCI, no legacy devices that a Linux guest does not need.
 const MACHINE: &str = "microvm,memory-backend=ram,suppress-vmdesc=on";
 
+/// The block node of the base image.
+pub(crate) const BASE_NODE: &str = "base";
+
 /// The CPU model under `accelerator`. Device state is bound to it. Five-level paging is off because
 /// emulating it makes every page walk longer and no guest here needs 57-bit addresses.
 #[must_use]
@@ -138,9 +141,9 @@ fn root_disk(args: &mut Args, disk: &Disk) {
         "read-only": true, "locking": "off",
     }));
     args.blockdev(&json!({
-        "driver": "raw", "node-name": "base", "file": "base-file", "read-only": true,
+        "driver": "raw", "node-name": BASE_NODE, "file": "base-file", "read-only": true,
     }));
-    let mut below = "base".to_owned();
+    let mut below = BASE_NODE.to_owned();
     for (number, overlay) in disk.overlays.iter().enumerate() {
         let frozen = number + 1 < disk.overlays.len();
         args.blockdev(&overlay_file(overlay, frozen));
@@ -177,17 +180,30 @@ fn overlay_format(
     options
 }
 
-/// The commands that make `overlay` known to a running VM, not yet on top of anything.
+/// The commands that make `overlay` known to a running VM: above `below`, or not yet above
+/// anything.
 ///
 /// # Errors
 /// Never for a valid overlay; the typed command refuses what QEMU's schema does not have.
 pub(crate) fn add_overlay(
     overlay: &crate::DiskOverlay,
+    below: Option<&str>,
 ) -> Result<[qmp::blockdev_add; 2], serde_json::Error> {
     Ok([
         serde_json::from_value(overlay_file(overlay, false))?,
-        serde_json::from_value(overlay_format(overlay, false, None))?,
+        serde_json::from_value(overlay_format(overlay, false, below))?,
     ])
+}
+
+/// All options of an overlay that takes writes, for putting something else below it.
+///
+/// # Errors
+/// As [`add_overlay`].
+pub(crate) fn overlay_options(
+    overlay: &crate::DiskOverlay,
+    below: &str,
+) -> Result<qmp::BlockdevOptions, serde_json::Error> {
+    serde_json::from_value(overlay_format(overlay, false, Some(below)))
 }
 
 #[cfg(test)]
@@ -250,7 +266,7 @@ mod tests {
     #[test]
     fn an_added_overlay_passes_the_typed_schema_and_has_nothing_below_yet() {
         let overlay = DiskOverlay { path: "/o2".into(), node: "overlay2".into() };
-        let [file, format] = add_overlay(&overlay).unwrap();
+        let [file, format] = add_overlay(&overlay, None).unwrap();
         let file = serde_json::to_value(&file).unwrap();
         let format = serde_json::to_value(&format).unwrap();
         assert_eq!(file["filename"], "/o2");

@@ -4,6 +4,7 @@
 //! memory mapped and its device state loaded by [`Vm::load`], and runs from [`Vm::resume`] on.
 
 mod args;
+mod flatten;
 mod monitor;
 mod process;
 mod version;
@@ -151,17 +152,23 @@ impl Vm {
     /// # Errors
     /// When QEMU cannot open the file.
     pub fn add_overlay(&mut self, path: PathBuf) -> Result<DiskOverlay, VmmError> {
-        let overlay = DiskOverlay { path, node: format!("overlay{}", self.overlays_made) };
-        self.overlays_made += 1;
+        let overlay = DiskOverlay { path, node: self.next_node() };
         let refused = |error: serde_json::Error| VmmError::Refused {
             command: "blockdev-add",
             description: error.to_string(),
         };
-        for command in args::add_overlay(&overlay).map_err(refused)? {
+        for command in args::add_overlay(&overlay, None).map_err(refused)? {
             let added = self.monitors.general.execute(&command, limit::QMP_REPLY_DEADLINE);
             added.map_err(|error| self.process.explain("while a disk was added", error))?;
         }
         Ok(overlay)
+    }
+
+    /// A name that no block node of this VM has had.
+    fn next_node(&mut self) -> String {
+        let node = format!("overlay{}", self.overlays_made);
+        self.overlays_made += 1;
+        node
     }
 
     /// Forgets an overlay that was added and is not in use.
