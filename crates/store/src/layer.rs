@@ -133,15 +133,7 @@ impl Layer {
     /// [`StoreError::LayerMissing`] when there is none, [`StoreError::LayerDamaged`] when it is not
     /// what its index says.
     pub fn open_hot(files: &StoreFiles, id: &LayerId) -> Result<Self, StoreError> {
-        let index_path = files.hot_index(id);
-        let bytes = match fs::read(&index_path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::LayerMissing(id.clone()));
-            }
-            Err(source) => return Err(StoreError::file("read", &index_path, source)),
-        };
-        let index = LayerIndex::decode(id, &bytes)?;
+        let (index, _) = read_index(&files.hot_index(id), id)?;
         let path = files.hot_pages(id);
         let pages = match open_pages(&path) {
             Err(StoreError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -158,6 +150,17 @@ impl Layer {
             return Err(StoreError::LayerDamaged { id: id.clone(), how });
         }
         Ok(Self { index, pages })
+    }
+}
+
+/// The index at `path`, which must be that of layer `id`, with the bytes of its file.
+pub(crate) fn read_index(path: &Path, id: &LayerId) -> Result<(LayerIndex, Vec<u8>), StoreError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok((LayerIndex::decode(id, &bytes)?, bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(StoreError::LayerMissing(id.clone()))
+        }
+        Err(source) => Err(StoreError::file("read", path, source)),
     }
 }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use forkd_types::{ByteCount, LayerId, PageRun};
 
-use crate::layer::Layer;
-use crate::{LayerIndex, StoreError, StoreFiles, space};
+use crate::layer::{Layer, read_index};
+use crate::{StoreError, StoreFiles, space};
 
 /// Bytes copied at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -66,15 +66,7 @@ impl StoreFiles {
         if self.hot_index(id).exists() {
             return Ok(());
         }
-        let index_path = self.durable_index(id);
-        let bytes = match fs::read(&index_path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(StoreError::LayerMissing(id.clone()));
-            }
-            Err(source) => return Err(StoreError::file("read", &index_path, source)),
-        };
-        let index = LayerIndex::decode(id, &bytes)?;
+        let (index, bytes) = read_index(&self.durable_index(id), id)?;
         space::require(self.hot(), index.stored_bytes())?;
         let pages_path = self.durable_pages(id);
         let pages = File::open(&pages_path)
