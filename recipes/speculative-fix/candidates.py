@@ -61,14 +61,10 @@ class Outcome:
 
 
 def facts(guest: Guest) -> Facts:
-    """Asks a source for everything that a branch must keep."""
-    return Facts(
-        guest.status(),
-        guest.state_hash(),
-        guest.program_hash(),
-        guest.run_suite(),
-        guest.replay(),
-    )
+    """Asks a source for everything that a branch must keep; how far it is comes last."""
+    state_hash, program_hash = guest.state_hash(), guest.program_hash()
+    suite, replay_wrong = guest.run_suite(), guest.replay()
+    return Facts(guest.status(), state_hash, program_hash, suite, replay_wrong)
 
 
 def try_out(guest: Guest, candidate: Candidate, before: Facts, requested: float) -> Outcome:

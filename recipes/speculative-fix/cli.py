@@ -40,12 +40,12 @@ class Forkd:
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
 
-    def run(self, *arguments: str, show: bool = True) -> Any:
-        """The parsed answer of a command that must succeed."""
+    def run(self, *arguments: str, show: bool = True, partly: bool = False) -> Any:
+        """The parsed answer of a command that must succeed, or, with `partly`, that may do less."""
         if show:
             self._console.command(arguments)
         code, stdout, stderr = self._process([arguments[0], "--json", *arguments[1:]], None)
-        if code != 0:
+        if code != 0 and not (partly and stdout.strip()):
             raise CommandFailed(f"forkd {' '.join(arguments)} ended with {code}\n{stderr.strip()}")
         return self._parsed(arguments, stdout, stderr)
 
@@ -58,11 +58,10 @@ class Forkd:
         show: bool = True,
     ) -> ExecResult:
         """Runs a program in `sandbox`, whatever its exit code; out of time is a failure."""
+        command = exec_command(sandbox, *arguments, cwd=cwd, stdin=stdin is not None)
         if show:
-            self._console.command(exec_command(sandbox, *arguments, cwd=cwd))
+            self._console.command(command)
         options = ["--json", "--timeout-secs", str(EXEC_TIMEOUT_SECS)]
-        options += ["--stdin"] if stdin is not None else []
-        command = exec_command(sandbox, *arguments, cwd=cwd)
         _, stdout, stderr = self._process([command[0], *options, *command[1:]], stdin)
         answer = self._parsed(command, stdout, stderr)
         if answer["timed_out"]:
@@ -100,6 +99,9 @@ class Forkd:
                 process.kill()
                 text = f"forkd {' '.join(command)} did not end within {COMMAND_TIMEOUT_SECS} s"
                 raise CommandFailed(text) from error
+            except BaseException:
+                process.kill()
+                raise
             finally:
                 with self._lock:
                     self._running.discard(process)
@@ -114,6 +116,10 @@ class Forkd:
             raise CommandFailed(f"forkd {' '.join(command)} gave no answer\n{said}") from error
 
 
-def exec_command(sandbox: str, *arguments: str, cwd: str | None = None) -> list[str]:
+def exec_command(
+    sandbox: str, *arguments: str, cwd: str | None = None, stdin: bool = False
+) -> list[str]:
     """The arguments of `forkd` that run a program in `sandbox`."""
-    return ["exec", sandbox, *(["--cwd", cwd] if cwd else []), "--", *arguments]
+    options = ["--cwd", cwd] if cwd else []
+    options += ["--stdin"] if stdin else []
+    return ["exec", sandbox, *options, "--", *arguments]

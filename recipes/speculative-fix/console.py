@@ -18,7 +18,7 @@ class Console:
 
     def command(self, arguments: Sequence[str], stdin: str | None = None) -> None:
         """One `forkd` command; `stdin` is the name of the file that it reads."""
-        words = shlex.join(["forkd", *arguments])
+        words = " ".join(map(quoted, ["forkd", *arguments]))
         tail = f" < {stdin}" if stdin else ""
         self._line(f"  {self._paint('36', f'$ {words}{tail}')}")
 
@@ -31,11 +31,16 @@ class Console:
     def success(self, text: str) -> None:
         self._line(f"  {self._paint('1;32', 'ok:')} {text}")
 
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Columns as wide as their longest cell, the head underlined by nothing but its weight."""
+    def table(
+        self, head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()
+    ) -> None:
+        """Columns as wide as their longest cell; those named in `right` end at the same place."""
         widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
         for index, row in enumerate([head, *rows]):
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            cells = (
+                cell.rjust(width) if name in right else cell.ljust(width)
+                for name, cell, width in zip(head, row, widths, strict=True)
+            )
             text = "  ".join(cells).rstrip()
             self._line("  " + (self._paint("1", text) if index == 0 else text))
 
@@ -48,3 +53,10 @@ class Console:
     @staticmethod
     def _line(text: str) -> None:
         print(text, flush=True)
+
+
+def quoted(word: str) -> str:
+    """`word` as it is typed in a shell, in the quotation marks that read best."""
+    if "'" in word and not set(word) & set('"$`\\!'):
+        return f'"{word}"'
+    return shlex.quote(word)

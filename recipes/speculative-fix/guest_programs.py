@@ -22,6 +22,7 @@ START_SECS = 120
 REPLAY_ORDERS = 500
 # `-S -E`: nothing of the installation is needed, and it starts sooner.
 ASK = ("python3", "-SE", f"{shared.HOME}/guest/ask.py")
+APPLY = ("python3", "-SE", f"{shared.HOME}/guest/apply_patch.py", shared.PROGRAM)
 SUITE = ("python3", "-B", "-m", "unittest", "-q")
 PROGRAM_HASH = "find . -name '*.py' | sort | xargs sha256sum | sha256sum"
 
@@ -92,7 +93,7 @@ class Status:
     @property
     def clock_error_secs(self) -> float:
         """How far the guest's wall clock is outside the time in which it was read."""
-        read = self.answer["unix_ns"] / 1e9
+        read: float = self.answer["unix_ns"] / 1e9
         return min(read - self.asked_unix, 0.0) + max(read - self.heard_unix, 0.0)
 
 
@@ -107,7 +108,7 @@ class Guest:
     def ask(self, *words: str) -> dict[str, Any]:
         """The answer of a guest program."""
         text = self.forkd.output(self.sandbox, *ASK, *words, show=self.show)
-        answer = json.loads(text)
+        answer: dict[str, Any] = json.loads(text)
         if "error" in answer:
             raise CommandFailed(f"{' '.join(words)} in {self.sandbox}: {answer['error']}")
         return answer
@@ -119,11 +120,11 @@ class Guest:
 
     def state_hash(self) -> str:
         """The hash of the worker's state."""
-        return self.ask("worker", "hash")["sha256"]
+        return str(self.ask("worker", "hash")["sha256"])
 
     def replay(self) -> int:
         """Orders of the worker's state that the program on the disk divides wrongly."""
-        return self.ask("worker", "replay", str(REPLAY_ORDERS))["wrong"]
+        return int(self.ask("worker", "replay", str(REPLAY_ORDERS))["wrong"])
 
     def finish_journal(self) -> str:
         """Has the worker write the rest; the hash of the file as another process reads it."""
@@ -139,8 +140,7 @@ class Guest:
 
     def apply(self, patch: Path) -> None:
         """Applies a patch to the program."""
-        script = ("python3", "-SE", f"{shared.HOME}/guest/apply_patch.py", shared.PROGRAM)
-        self.forkd.output(self.sandbox, *script, stdin=patch.read_text(), show=self.show)
+        self.forkd.output(self.sandbox, *APPLY, stdin=patch.read_text(), show=self.show)
 
     def run_suite(self) -> SuiteResult:
         """Runs the program's tests."""

@@ -7,7 +7,8 @@ from typing import Any
 import guest_programs as programs
 from candidates import UNPATCHED, Facts, Outcome
 from console import Console
-from stall import Stall
+from guest_programs import Status
+from stall import AFTER_MS, Stall
 
 MARK = "FORKD_DEMO"
 WINDOW = ("pause", "save_device_state", "freeze_disk", "protect", "resume")
@@ -46,6 +47,8 @@ class Measured:
                 },
                 "guest_gap_ms": self.stall.longest_ms(),
                 "guest_gap_floor_ms": self.floor.longest_ms(),
+                "guest_gap_until_ready_ms": self.stall.longest_ms(self.branch["ready_ms"]),
+                "guest_gap_until_ready_floor_ms": self.floor.longest_ms(self.branch["ready_ms"]),
                 "dirty_mib": round(self.branch["dirty_bytes"] / (1 << 20), 1),
             }
         )
@@ -76,7 +79,13 @@ def show_fixes(console: Console, measured: Measured) -> None:
     ]
     after = measured.after
     rows.append(
-        (measured.source, "(source)", str(after.suite), f"{after.replay_wrong}/{orders}", "as before")
+        (
+            measured.source,
+            "(source)",
+            str(after.suite),
+            f"{after.replay_wrong}/{orders}",
+            "as before",
+        )
     )
     console.table(head, rows)
 
@@ -90,17 +99,14 @@ def verdict(outcome: Outcome) -> str:
 
 def show_inheritance(console: Console, measured: Measured) -> None:
     counter = measured.before.status["counter"]
-    console.note(
-        f"before the branch: memory {measured.before.state_hash[:HASH_CHARS]}, counter {counter}"
-    )
-    head = ("sandbox", "50 MiB", "counter", "TCP", "open file", "clock")
+    head = ("sandbox", "50 MiB", "counter", "messages over TCP", "open file", "clock error")
     source_hash = measured.before.state_hash
     rows = [
         (
             outcome.sandbox,
             outcome.state_hash[:HASH_CHARS] + equal_sign(outcome.state_hash == source_hash),
             f"{outcome.first['counter']} -> {outcome.last['counter']}",
-            sequence(outcome.last["sequence_errors"]),
+            talk(outcome.last),
             "continuous" if outcome.journal_ok else "damaged",
             f"{outcome.last.clock_error_secs:+.3f} s",
         )
@@ -109,10 +115,10 @@ def show_inheritance(console: Console, measured: Measured) -> None:
     after = measured.after
     rows.append(
         (
-            measured.source,
+            f"{measured.source} (source)",
             after.state_hash[:HASH_CHARS] + equal_sign(after.state_hash == source_hash),
             f"{counter} -> {after.status['counter']}",
-            sequence(after.status["sequence_errors"]),
+            talk(after.status),
             "half written",
             f"{after.status.clock_error_secs:+.3f} s",
         )
@@ -124,28 +130,34 @@ def equal_sign(is_equal: bool) -> str:
     return " same" if is_equal else " OTHER"
 
 
-def sequence(errors: int) -> str:
-    return "in sequence" if errors == 0 else f"{errors} errors"
+def talk(status: Status) -> str:
+    errors = status["sequence_errors"]
+    told = "in sequence" if errors == 0 else f"with {errors} errors"
+    return f"{status['exchanges']} {told}"
 
 
 def show_cost(console: Console, measured: Measured) -> None:
     branch, phases = measured.branch, measured.branch["phases_ms"]
     names = [name for name in ORDER if name in phases]
     names += sorted(set(phases) - set(names))
-    rows = [(name, f"{phases[name]:9.3f}", "paused" if name in WINDOW else "runs") for name in names]
-    console.table(("phase", "       ms", "guest"), rows)
+    rows = [(name, f"{phases[name]:.3f}", "paused" if name in WINDOW else "runs") for name in names]
+    console.table(("phase", "ms", "guest"), rows, right=("ms",))
     console.plain("")
     answers = ", ".join(f"{outcome.first_answer_ms:.0f}" for outcome in measured.outcomes)
+    answers = f"{answers} ms after the request"
     figures = [
         ("pause", f"{branch['pause_ms']:.2f} ms"),
         ("ready", f"{branch['ready_ms']:.1f} ms after the request"),
-        ("first answer of each child", f"{answers} ms after the request"),
+        ("first answer of each child", answers),
         ("dirty memory", f"{branch['dirty_bytes'] / (1 << 20):.1f} MiB"),
-        ("longest guest stall", f"{gap(measured.stall)}, without a branch {gap(measured.floor)}"),
+        ("longest guest stall until ready", stalls(measured, branch["ready_ms"])),
+        ("longest guest stall in the first second", stalls(measured, AFTER_MS)),
     ]
     console.table(("figure", "value"), figures)
 
 
-def gap(stall: Stall) -> str:
-    longest = stall.longest_ms()
-    return f"{longest:.2f} ms" if longest else "below 0.5 ms"
+def stalls(measured: Measured, until_ms: float) -> str:
+    """The longest gap in the source, and the same without a branch."""
+    both = (measured.stall.longest_ms(until_ms), measured.floor.longest_ms(until_ms))
+    longest, floor = (f"{gap:.2f} ms" if gap else "below 0.5 ms" for gap in both)
+    return f"{longest}; without a branch {floor}"

@@ -1,8 +1,9 @@
 """The guest stall: the longest time in which a virtual CPU of the source did not run.
 
-The meter in the guest (see `guest/meter.py`) notes gaps; here they are cut to the time around the branch.
-The floor is the same measurement, as long and at the same place, without a branch: what the host's own
-scheduling costs at that hour on that machine.
+The meter in the guest (see `guest/meter.py`) notes gaps; here they are cut to the time around the
+branch, and those until the snapshot was ready are told apart from those of the whole second, in
+which the children start and want the same processors. The floor is the same measurement, equally
+long, without a branch: what the host's scheduling costs on that machine at that hour.
 """
 
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from guest_programs import Guest
 
-SPIN_MS = 2500
+SPIN_MS = 1600
 BEFORE_MS = 50.0
 AFTER_MS = 1000.0
 

@@ -35,7 +35,7 @@ def serve(
             words = link.makefile("rb").readline(COMMAND_BYTES_MAX).decode().split()
             try:
                 reply = answer(words)
-            except Exception as error:  # noqa: BLE001 - the asker is told, whatever it was
+            except Exception as error:  # The asker is told, whatever it was.
                 reply = {"error": f"{type(error).__name__}: {error}"}
             try:
                 link.sendall(json.dumps(reply).encode() + b"\n")

@@ -1,8 +1,8 @@
 """A conversation over TCP in which both sides notice a lost, repeated or foreign message.
 
-Request `NUMBER\\n`, counting from 1; answer `NUMBER DIGEST PID ERRORS\\n`. The digest covers all numbers
-so far, so that one side cannot have another history than the other. ERRORS counts the requests that
-were out of sequence for the answering side.
+A request is the line `NUMBER`, counting from 1; an answer `NUMBER DIGEST PID ERRORS`. The digest
+covers all numbers so far, so that one side cannot have another history than the other. ERRORS
+counts the requests that were out of sequence for the answering side.
 """
 
 import os

@@ -1,12 +1,12 @@
 """Measures in the guest how long a virtual CPU was held up: the stall meter.
 
-While told to it reads the clock as fast as it can, at real-time priority on one CPU of its own, so that
-nothing in the guest can take the CPU away, and notes every gap between two readings that is longer
-than a limit. A gap is then time in which the CPU did not run: a page that was being captured, or the
-host, which gave the time to somebody else. Time in which the whole machine is paused is not
-among it: the guest's clock stands still then. Commands over its control socket:
+While told to it reads the clock as fast as it can, at real-time priority on one CPU of its own, so
+that nothing in the guest can take the CPU away, and notes every gap between two readings that is
+longer than a limit. A gap is then time in which the CPU did not run: a page was being captured, or
+the host gave the time to somebody else. Time in which the whole machine is paused is not among it:
+the guest's clock stands still then. Commands over its control socket:
 
-* `spin MS`: measures for that long, after the answer; a child stops as soon as it has its own clock;
+* `spin MS`: measures for that long, after the answer; in a child only until its clock is set;
 * `gaps`: waits for the end of the measurement and gives the gaps.
 """
 
@@ -41,6 +41,8 @@ class Meter:
 
     def answer(self, words: list[str]) -> dict:
         match words:
+            case ["ready"]:
+                return {}
             case ["spin", milliseconds]:
                 self.wanted_ns = int(milliseconds) * 1_000_000
                 return {"real_time": self.real_time}

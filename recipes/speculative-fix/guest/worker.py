@@ -1,8 +1,8 @@
 """The program that is branched: warm state, a counter, a TCP connection, a half-written file.
 
 Everything that it holds is in this one process: 50 MiB of computed orders in memory, the imported
-package `payouts`, a journal of which part is on the disk and part still in the file object's buffer,
-and the asking end of a conversation with the peer. Commands over its control socket (see `ask.py`):
+package `payouts`, a journal of which part is on the disk and part in the file object's buffer, and
+the asking end of a conversation with the peer. Commands over its control socket (see `ask.py`):
 
 * `status`: what it is and how far it has come;
 * `hash`: SHA-256 of the state;
@@ -29,7 +29,8 @@ import payouts.split  # noqa: E402 - the place of the program is known only now
 
 # Larger than what the journal holds back, so that nothing is written before it is told to.
 BUFFER_BYTES = 1 << 20
-STEP_SECS = 0.004
+# Between two messages; the machine is shared with the children.
+STEP_SECS = 0.02
 RECORD_BYTES = 8
 
 
@@ -42,7 +43,7 @@ def read_order(state: bytearray, index: int) -> tuple[int, list[int]]:
 
 
 class Journal:
-    """A file that is written to the middle: the first part forced to disk, the next one buffered."""
+    """A file written to the middle: the first part is forced to the disk, the next one buffered."""
 
     def __init__(self) -> None:
         self.file = open(shared.JOURNAL, "wb", buffering=BUFFER_BYTES)
@@ -88,6 +89,8 @@ class Worker:
         match words:
             case ["status"]:
                 return self.status()
+            case ["ready"]:
+                return {}
             case ["hash"]:
                 return {"sha256": hashlib.sha256(self.state).hexdigest()}
             case ["replay", count]:
