@@ -24,7 +24,7 @@ REPLAY_ORDERS = 500
 ASK = ("python3", "-SE", f"{shared.HOME}/guest/ask.py")
 APPLY = ("python3", "-SE", f"{shared.HOME}/guest/apply_patch.py", shared.PROGRAM)
 SUITE = ("python3", "-B", "-m", "unittest", "-q")
-PROGRAM_HASH = "find . -name '*.py' | sort | xargs sha256sum | sha256sum"
+HASH_PROGRAM = ("sh", "-c", "find . -name '*.py' | sort | xargs sha256sum | sha256sum")
 
 
 def archive(path: Path) -> None:
@@ -134,9 +134,8 @@ class Guest:
 
     def program_hash(self) -> str:
         """One hash of all of the program's files."""
-        script = ("sh", "-c", PROGRAM_HASH)
-        text = self.forkd.output(self.sandbox, *script, cwd=shared.PROGRAM, show=self.show)
-        return text.split()[0]
+        options = {"cwd": shared.PROGRAM, "show": self.show}
+        return self.forkd.output(self.sandbox, *HASH_PROGRAM, **options).split()[0]
 
     def apply(self, patch: Path) -> None:
         """Applies a patch to the program."""

@@ -84,10 +84,16 @@ def show_fixes(console: Console, measured: Measured) -> None:
             "(source)",
             str(after.suite),
             f"{after.replay_wrong}/{orders}",
-            "as before",
+            "as before" if is_untouched(measured) else "CHANGED",
         )
     )
     console.table(head, rows)
+
+
+def is_untouched(measured: Measured) -> bool:
+    """Whether the source's program is what it was."""
+    before, after = measured.before, measured.after
+    return (after.program_hash, after.suite) == (before.program_hash, before.suite)
 
 
 def verdict(outcome: Outcome) -> str:

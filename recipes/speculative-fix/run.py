@@ -118,11 +118,13 @@ def show_child_commands(console: Console) -> None:
     steps = [
         (exec_command("CHILD", *ask, "status"), None),
         (exec_command("CHILD", *ask, "hash"), None),
+        (exec_command("CHILD", *programs.HASH_PROGRAM, cwd=programs.shared.PROGRAM), None),
         (exec_command("CHILD", *programs.APPLY, stdin=True), "patches/PATCH"),
         (exec_command("CHILD", *programs.SUITE, cwd=programs.shared.PROGRAM), None),
         (exec_command("CHILD", *ask, "replay", str(programs.REPLAY_ORDERS)), None),
         (exec_command("CHILD", *ask, "finish"), None),
         (exec_command("CHILD", "sha256sum", programs.shared.JOURNAL), None),
+        (exec_command("CHILD", *ask, "status"), None),
     ]
     for command, stdin in steps:
         console.command(command, stdin)
