@@ -1,5 +1,5 @@
-//! Goal: a source can be branched as often as one likes; its disk does not become a deeper chain, and
-//! the last child has everything that was ever written.
+//! Goal: a source can be branched as often as one likes; its disk does not become a deeper chain,
+//! and the last child has everything that was ever written.
 //!
 //! Method: seventy branches, each after a line added to a file on the disk and read back past the
 //! cache; more than a chain may be deep. The cost of freezing the disk at the end is compared with

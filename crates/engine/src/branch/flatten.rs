@@ -5,8 +5,8 @@ use crate::engine::Inner;
 use crate::sandbox::{Machine, SandboxHandle};
 use forkd_types::limit;
 
-/// Merges the frozen overlays of a machine's disk when there are many. The guest runs on; branches of
-/// this sandbox wait. A failure is logged and tried again after the next branch.
+/// Merges the frozen overlays of a machine's disk when there are many. The guest runs on; branches
+/// of this sandbox wait. A failure is logged and tried again after the next branch.
 pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
     let Some(bytes) = machine.disk else { return };
     if machine.overlays.len() < limit::OVERLAYS_BEFORE_FLATTEN {
