@@ -89,6 +89,12 @@ pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
+/// Passes on what a program in a guest wrote, each stream to ours of the same name, as it is.
+pub(crate) fn guest_streams(stdout: &[u8], stderr: &[u8]) -> anyhow::Result<()> {
+    bytes(stdout)?;
+    io::stderr().write_all(stderr).context("write to standard error")
+}
+
 /// A size for people.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];

@@ -62,7 +62,8 @@ fn tools(config: &EngineConfig, accelerator: Accelerator) -> VmmTools {
     VmmTools { program, shim: config.shim.clone() }
 }
 
-/// Boots the smallest image on KVM, or repeats what was found since the host booted.
+/// Boots an image on KVM, or repeats what was found since the host booted. Any image does: its root
+/// disk is left out, and the agent then serves from the initramfs.
 pub async fn probe_kvm(config: &EngineConfig) -> ProbeVerdict {
     let valid_for = validity(config);
     let cache = config.state_dir.join("kvm-probe.json");

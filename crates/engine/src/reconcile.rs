@@ -21,9 +21,6 @@ pub(crate) fn reap_sandboxes(
         if let Some((pid, started)) = row.process {
             end_process(&row, pid, started);
         }
-        for id in &row.overlays {
-            tracing::debug!(sandbox = %row.id, overlay = %id, "left by an earlier daemon");
-        }
         files.remove_vm_directory(&row.id);
         remove_directory(&run_dir.join(row.id.as_str()));
         registry.remove_sandbox(&row.id)?;

@@ -1,6 +1,6 @@
 //! `forkd eval`: run Python code in a sandbox.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -41,9 +41,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     if global.json {
         output::json(&answer)?;
     } else {
-        output::bytes(&text_to_bytes(&answer.stdout, answer.stdout_base64.as_deref()))?;
+        let stdout = text_to_bytes(&answer.stdout, answer.stdout_base64.as_deref());
         let stderr = text_to_bytes(&answer.stderr, answer.stderr_base64.as_deref());
-        std::io::stderr().write_all(&stderr).context("write to standard error")?;
+        output::guest_streams(&stdout, &stderr)?;
         if let Some(result) = &answer.result {
             output::line(result)?;
         }

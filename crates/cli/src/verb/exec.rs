@@ -1,7 +1,7 @@
 //! `forkd exec`: run a program in a sandbox.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -49,9 +49,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     if global.json {
         output::json(&answer)?;
     } else {
-        output::bytes(&text_to_bytes(&answer.stdout, answer.stdout_base64.as_deref()))?;
+        let stdout = text_to_bytes(&answer.stdout, answer.stdout_base64.as_deref());
         let stderr = text_to_bytes(&answer.stderr, answer.stderr_base64.as_deref());
-        std::io::stderr().write_all(&stderr).context("write to standard error")?;
+        output::guest_streams(&stdout, &stderr)?;
     }
     if answer.timed_out {
         report::note(&format!("the program was killed: its {timeout_secs} s were over"));

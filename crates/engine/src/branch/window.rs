@@ -59,9 +59,10 @@ impl Context<'_> {
         let plan = PausePlan { device_state: device_state.clone(), overlay: node.clone() };
         let (mut capture, mut frozen) = (capture, false);
         let inside = |machine: &mut Machine| -> Result<(Resumed, Capture), EngineError> {
-            let loaded = machine.vm.prepare_pause(plan)?;
-            // The last thing before the pause: requests to the guest wait from here on.
-            let _quiet = self.runtime.block_on(self.agent.quiesce(limit::QUIESCE_DEADLINE))?;
+            let loaded = clock.time(BranchPhase::Prepare, || machine.vm.prepare_pause(plan))?;
+            // Requests to the guest wait from here on; noted writes cost the guest a fault each.
+            let quiesce = self.agent.quiesce(limit::QUIESCE_DEADLINE);
+            let _quiet = clock.time(BranchPhase::Prepare, || self.runtime.block_on(quiesce))?;
             clock.time(BranchPhase::Prepare, || capture.arm())?;
             let mut paused = clock.time(BranchPhase::Pause, || loaded.pause())?;
             clock.time(BranchPhase::SaveDeviceState, || paused.save_device_state())?;

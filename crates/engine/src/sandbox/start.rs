@@ -127,8 +127,8 @@ fn start_machine(
         directory: inner.new_run_directory(handle.id())?,
         start: Start::Load,
     };
-    // The row is there before the process, and names it as soon as it has a number: a daemon that
-    // dies here leaves nothing that the next one does not find.
+    // The row is there before the process and names it once it takes commands. A daemon that dies
+    // in the milliseconds between leaves a VMM that the next one does not find; its files it does.
     inner.registry.put_sandbox(&sandbox_row(handle, None))?;
     let vm = Vm::start(spec, &inner.tools)?;
     let pid = vm.pid();
