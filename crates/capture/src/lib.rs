@@ -21,6 +21,7 @@
 
 mod bitmap;
 mod error;
+mod flaw;
 mod ledger;
 mod sink;
 mod target;
@@ -29,6 +30,7 @@ mod worker;
 use forkd_types::limit;
 
 pub use error::CaptureError;
+pub use flaw::Flaw;
 pub use ledger::{CaptureStats, CapturedPages};
 pub use sink::PageSink;
 pub use target::{

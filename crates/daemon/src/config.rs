@@ -39,6 +39,7 @@ impl ServeConfig {
             shim: self.shim.clone(),
             accelerator: self.accelerator,
             qemu: self.qemu.clone(),
+            probe: None,
         }
     }
 }

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use forkd_vmm::Accelerator;
+
+use crate::BranchProbe;
 
 /// What [`crate::Engine::open`] needs.
 #[derive(Debug, Clone)]
@@ -22,6 +25,8 @@ pub struct EngineConfig {
     pub accelerator: AcceleratorChoice,
     /// QEMU; by default the distribution's.
     pub qemu: Option<PathBuf>,
+    /// Sees every branch; for tests.
+    pub probe: Option<Arc<dyn BranchProbe>>,
 }
 
 /// How the accelerator is chosen.

@@ -26,6 +26,7 @@ mod sandbox;
 mod template;
 
 pub use accelerator::{ProbeVerdict, probe_kvm};
+pub use branch::{BranchProbe, ProbedBranch};
 pub use config::{AcceleratorChoice, EngineConfig, UnknownAccelerator};
 pub use domain::{
     Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress, ProgressSink,
@@ -33,4 +34,5 @@ pub use domain::{
 };
 pub use engine::Engine;
 pub use error::EngineError;
-pub use forkd_vmm::{Accelerator, VmmError};
+pub use forkd_capture::Flaw;
+pub use forkd_vmm::{Accelerator, GuestRam, VmmError};

@@ -4,7 +4,9 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use forkd_engine::{Engine, EngineConfig, EngineError, NoProgress, Snapshot, TemplateRequest};
+use forkd_engine::{
+    BranchProbe, Engine, EngineConfig, EngineError, NoProgress, Snapshot, TemplateRequest,
+};
 use forkd_types::{ByteCount, SnapshotTag};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -50,6 +52,7 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
             .parse()
             .expect("FORKD_ACCEL is an accelerator"),
         qemu: std::env::var_os("FORKD_QEMU").map(PathBuf::from),
+        probe: None,
     }
 }
 
@@ -69,17 +72,21 @@ impl Lab {
 
     /// A lab whose hot directory is `hot`, which it removes at the end.
     pub async fn with_hot(hot: &Path) -> Self {
-        Self::open(hot, None).await
+        Self::open(hot, |_| {}).await
     }
 
-    async fn open(hot: &Path, images: Option<&Path>) -> Self {
+    /// A lab whose branches `probe` sees.
+    pub async fn with_probe(probe: Arc<dyn BranchProbe>) -> Self {
+        let hot = TempDir::with_prefix_in("forkd-hot-", "/dev/shm").expect("a hot directory");
+        Self::open(&hot.keep(), |config| config.probe = Some(probe)).await
+    }
+
+    async fn open(hot: &Path, change: impl FnOnce(&mut EngineConfig)) -> Self {
         let state = TempDir::with_prefix("forkd-state-").expect("a state directory").keep();
         let run = TempDir::with_prefix("fk-").expect("a run directory").keep();
         let guard = Guard::over(hot, &[state.clone(), run.clone()]);
         let mut config = config(&state, hot, &run);
-        if let Some(images) = images {
-            images.clone_into(&mut config.image_dir);
-        }
+        change(&mut config);
         let engine = Engine::open(config.clone()).await.expect("the engine opens");
         Self { engine, config, _guard: guard }
     }
@@ -88,7 +95,7 @@ impl Lab {
     pub async fn with_images(images: &Path) -> Self {
         let hot =
             TempDir::with_prefix_in("forkd-hot-", "/dev/shm").expect("a hot directory").keep();
-        Self::open(&hot, Some(images)).await
+        Self::open(&hot, |config| images.clone_into(&mut config.image_dir)).await
     }
 
     /// How the engine was configured; for tests that break something.

@@ -14,11 +14,13 @@
 
 mod flatten;
 mod prepare;
+mod probe;
 mod publish;
 mod seal;
 mod window;
 
 pub(crate) use flatten::flatten_disk;
+pub use probe::{BranchProbe, ProbedBranch};
 pub(crate) use publish::in_background as publish_in_background;
 
 use std::panic::AssertUnwindSafe;
@@ -34,7 +36,7 @@ use crate::catalog::to_figures;
 use crate::engine::Inner;
 use crate::guest::GuestAgent;
 use crate::sandbox::{Machine, SandboxHandle};
-use crate::{BranchReport, EngineError};
+use crate::{BranchReport, EngineError, Flaw};
 
 /// A branch that a sandbox's task is asked for.
 pub(crate) struct BranchOrder {
@@ -55,16 +57,31 @@ impl BranchOrder {
     }
 }
 
-/// Times of phases as they happen.
-#[derive(Debug, Default)]
-struct Clock(PhaseTimes);
+/// The phases of one branch as they happen: their times, and the probe's view of them.
+struct Steps<'a> {
+    times: PhaseTimes,
+    probe: Option<(&'a dyn BranchProbe, ProbedBranch<'a>)>,
+}
 
-impl Clock {
-    fn time<T>(&mut self, phase: BranchPhase, work: impl FnOnce() -> T) -> T {
+impl Steps<'_> {
+    /// Does the work of `phase`, or a part of it, and adds to its time.
+    fn time<T, E>(
+        &mut self,
+        phase: BranchPhase,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, EngineError>
+    where
+        EngineError: From<E>,
+    {
+        if let Some((probe, branch)) = &self.probe
+            && self.times.get(phase).is_none()
+        {
+            probe.before(phase, branch)?;
+        }
         let begun = Instant::now();
         let value = work();
-        self.0.record(phase, begun.elapsed());
-        value
+        self.times.record(phase, begun.elapsed());
+        Ok(value?)
     }
 }
 
@@ -131,13 +148,21 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
+    fn flaw(&self) -> Option<Flaw> {
+        self.inner.config.probe.as_ref().and_then(|probe| probe.flaw())
+    }
+
     fn take(&self, machine: &mut Machine, resumed: oneshot::Sender<()>) -> Result<(), EngineError> {
-        let mut clock = Clock::default();
-        let prepared = clock.time(BranchPhase::Prepare, || self.prepare(machine))?;
-        let (after, sink) = self.window(machine, prepared, &mut clock)?;
+        let ram = machine.vm.ram();
+        let branch =
+            ProbedBranch { sandbox: self.handle.id(), tag: self.tag, mode: self.mode, ram };
+        let probe = self.inner.config.probe.as_deref().map(|probe| (probe, branch));
+        let mut steps = Steps { times: PhaseTimes::default(), probe };
+        let prepared = steps.time(BranchPhase::Prepare, || self.prepare(machine))?;
+        let (after, sink) = self.window(machine, prepared, &mut steps)?;
         let mut report = BranchReport {
             mode: self.mode,
-            phases: clock.0.clone(),
+            phases: steps.times.clone(),
             pause: after.resumed.pause,
             held_by_vmm: after.resumed.held_by_vmm,
             ..BranchReport::default()
@@ -147,7 +172,7 @@ impl Context<'_> {
         resumed.send(()).ok();
         let swept = match after.capture {
             window::Capture::Running(closed) => {
-                let captured = clock.time(BranchPhase::Sweep, || closed.sweep())?;
+                let captured = steps.time(BranchPhase::Sweep, || closed.sweep())?;
                 Swept { target: captured.target, pages: captured.pages, stats: captured.stats }
             }
             window::Capture::Done(swept) => swept,
@@ -158,10 +183,10 @@ impl Context<'_> {
         report.faults = swept.stats.faults;
         report.fault_service_median = swept.stats.fault_service_median;
         report.fault_service_max = swept.stats.fault_service_max;
-        let layers = clock.time(BranchPhase::Seal, || {
+        let layers = steps.time(BranchPhase::Seal, || {
             self.seal_layer(machine, sink, swept.pages, &after.device_state)
         })?;
-        report.phases = clock.0;
+        report.phases = steps.times;
         report.ready = self.requested_at.elapsed();
         self.seal_snapshot(layers, after.frozen_overlays, &report)
     }

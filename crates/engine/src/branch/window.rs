@@ -19,6 +19,7 @@
 //! state.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use forkd_capture::ClosedCapture;
 use forkd_store::LayerWriter;
@@ -26,9 +27,9 @@ use forkd_types::{BranchMode, BranchPhase, LayerId, limit};
 use forkd_vmm::{PausePlan, PausedVm, Resumed};
 
 use super::prepare::Prepared;
-use super::{Clock, Context, Swept};
-use crate::EngineError;
+use super::{Context, Steps, Swept};
 use crate::sandbox::Machine;
+use crate::{EngineError, Flaw};
 
 /// What the window leaves.
 pub(super) struct AfterWindow {
@@ -52,32 +53,41 @@ impl Context<'_> {
         &self,
         machine: &mut Machine,
         prepared: Prepared,
-        clock: &mut Clock,
+        steps: &mut Steps<'_>,
     ) -> Result<(AfterWindow, LayerWriter), EngineError> {
         let Prepared { capture, sink, overlay, device_state } = prepared;
         let (new_id, node) = overlay.map(|new| (new.id, new.node)).unzip();
-        let plan = PausePlan { device_state: device_state.clone(), overlay: node.clone() };
+        let late = Flaw::LateDisk.is_built_in(self.flaw());
+        let overlay = node.clone().filter(|_| !late);
+        let plan = PausePlan { device_state: device_state.clone(), overlay };
         let (mut capture, mut frozen) = (capture, false);
         let inside = |machine: &mut Machine| -> Result<(Resumed, Capture), EngineError> {
-            let loaded = clock.time(BranchPhase::Prepare, || machine.vm.prepare_pause(plan))?;
+            let loaded = steps.time(BranchPhase::Prepare, || machine.vm.prepare_pause(plan))?;
             // Requests to the guest wait from here on; noted writes cost the guest a fault each.
             let quiesce = self.agent.quiesce(limit::QUIESCE_DEADLINE);
-            let _quiet = clock.time(BranchPhase::Prepare, || self.runtime.block_on(quiesce))?;
-            clock.time(BranchPhase::Prepare, || capture.arm())?;
-            let mut paused = clock.time(BranchPhase::Pause, || loaded.pause())?;
-            clock.time(BranchPhase::SaveDeviceState, || paused.save_device_state())?;
-            clock.time(BranchPhase::FreezeDisk, || paused.freeze_disk())?;
+            let _quiet = steps.time(BranchPhase::Prepare, || self.runtime.block_on(quiesce))?;
+            steps.time(BranchPhase::Prepare, || capture.arm())?;
+            let mut paused = steps.time(BranchPhase::Pause, || loaded.pause())?;
+            steps.time(BranchPhase::SaveDeviceState, || paused.save_device_state())?;
+            steps.time(BranchPhase::FreezeDisk, || paused.freeze_disk())?;
             frozen = true;
-            let closed = clock.time(BranchPhase::Protect, || capture.close_dirty_set())?;
+            let closed = steps.time(BranchPhase::Protect, || capture.close_dirty_set())?;
             let capture = match self.mode {
                 BranchMode::Live => Capture::Running(closed),
                 BranchMode::Diff | BranchMode::Full => {
-                    let captured = clock.time(BranchPhase::Sweep, || closed.sweep())?;
+                    let captured = steps.time(BranchPhase::Sweep, || closed.sweep())?;
                     let (target, pages) = (captured.target, captured.pages);
                     Capture::Done(Swept { target, pages, stats: captured.stats })
                 }
             };
-            let resumed = clock.time(BranchPhase::Resume, || PausedVm::resume(paused))?;
+            let resumed = steps.time(BranchPhase::Resume, || PausedVm::resume(paused))?;
+            if late {
+                let plan = PausePlan {
+                    device_state: device_state.with_extension("late"),
+                    overlay: node.clone(),
+                };
+                cut_disk_late(machine, plan)?;
+            }
             Ok((resumed, capture))
         };
         let outcome = inside(machine);
@@ -109,4 +119,13 @@ impl Context<'_> {
         }
         self.inner.files.remove_overlay(id);
     }
+}
+
+/// [`Flaw::LateDisk`].
+fn cut_disk_late(machine: &mut Machine, plan: PausePlan) -> Result<(), EngineError> {
+    std::thread::sleep(Duration::from_millis(30));
+    let mut paused = machine.vm.prepare_pause(plan)?.pause()?;
+    paused.freeze_disk()?;
+    paused.resume()?;
+    Ok(())
 }
