@@ -41,14 +41,14 @@ pub fn resolve(chain: &[&LayerIndex]) -> Result<Vec<ResolvedRun>, StoreError> {
 }
 
 /// All runs of a delta, ascending. A run of zeros is a hole of its file and mapped like the others.
-fn runs_of(index: &LayerIndex) -> Vec<PageRun> {
+pub(crate) fn runs_of(index: &LayerIndex) -> Vec<PageRun> {
     let mut runs: Vec<PageRun> = index.stored.iter().chain(&index.zero).copied().collect();
     runs.sort_unstable_by_key(|run| run.start);
     runs
 }
 
 /// `below` with the pages of `above` replaced. Both ascending; `below` has no gaps.
-fn overlay(below: &[ResolvedRun], above: &[PageRun], layer: usize) -> Vec<ResolvedRun> {
+pub(crate) fn overlay(below: &[ResolvedRun], above: &[PageRun], layer: usize) -> Vec<ResolvedRun> {
     let mut result = Vec::with_capacity(below.len() + 2 * above.len());
     let mut uppers = above.iter().peekable();
     for lower in below {

@@ -1,9 +1,10 @@
-//! A chain as one layer.
+//! Several layers as one.
 
 use forkd_types::{ByteCount, PageCount, PageRun};
 
+use crate::chain::{overlay, runs_of};
 use crate::publish::copy_runs;
-use crate::{Layer, LayerWriter, StoreError, StoreFiles, resolve};
+use crate::{Layer, LayerIndex, LayerWriter, ResolvedRun, StoreError, StoreFiles, resolve};
 
 /// Writes the pages of `chain`, base first, into one base layer that depends on no other.
 ///
@@ -25,6 +26,39 @@ pub fn flatten(files: &StoreFiles, chain: &[&Layer]) -> Result<Layer, StoreError
     writer.seal_base()
 }
 
+/// Writes the pages of consecutive deltas, lowest first, into one delta that may take their place.
+///
+/// # Errors
+/// When the layers are of different guests or the hot directory is full.
+pub fn merge(files: &StoreFiles, deltas: &[&Layer]) -> Result<Layer, StoreError> {
+    let memory = deltas.first().map_or(ByteCount::ZERO, |layer| layer.index.memory);
+    let whole = PageRun::new(0, memory.get() / forkd_types::PAGE_BYTES);
+    let mut resolved = vec![ResolvedRun { run: whole, layer: NO_LAYER }];
+    for (number, delta) in deltas.iter().enumerate() {
+        if delta.index.memory != memory {
+            let how = "it belongs to a guest of another memory size".to_owned();
+            return Err(StoreError::LayerDamaged { id: delta.index.id.clone(), how });
+        }
+        resolved = overlay(&resolved, &runs_of(&delta.index), number);
+    }
+    let parts = || resolved.iter().filter(|part| part.layer != NO_LAYER);
+    let runs = |of: fn(&LayerIndex) -> &[PageRun]| -> Vec<PageRun> {
+        parts().flat_map(|part| within(of(&deltas[part.layer].index), part.run)).collect()
+    };
+    let (stored, zero) = (runs(|index| &index.stored), runs(|index| &index.zero));
+    let writer = LayerWriter::create(files, memory, stored.iter().map(|run| run.bytes()).sum())?;
+    let failed = |source| StoreError::file("merge into", writer.path(), source);
+    let target = writer.file().map_err(failed)?;
+    for part in parts() {
+        let layer = deltas[part.layer];
+        copy_runs(&layer.pages, &target, &within(&layer.index.stored, part.run)).map_err(failed)?;
+    }
+    writer.seal_delta(stored, zero)
+}
+
+/// In [`merge`]: what is below all deltas.
+const NO_LAYER: usize = usize::MAX;
+
 /// The pages that any layer of the chain stores, ascending and merged.
 #[must_use]
 pub fn stored_union(chain: &[&Layer]) -> Vec<PageRun> {
@@ -45,7 +79,7 @@ pub fn stored_union(chain: &[&Layer]) -> Vec<PageRun> {
 }
 
 /// The parts of `runs`, which are ascending, that lie in `window`.
-fn within(runs: &[PageRun], window: PageRun) -> Vec<PageRun> {
+pub(crate) fn within(runs: &[PageRun], window: PageRun) -> Vec<PageRun> {
     let first = runs.partition_point(|run| run.end() <= window.start);
     let clip = |run: &PageRun| {
         let start = run.start.max(window.start);
@@ -102,5 +136,27 @@ mod tests {
         }
         let stored: u64 = flat.index.stored.iter().map(|run| run.count.get()).sum();
         assert_eq!(stored, 15 + 10 + 2 - 2, "zero pages are holes");
+    }
+
+    #[test]
+    fn merged_deltas_show_over_any_base_what_they_showed_one_by_one() {
+        let state = tempfile::tempdir().unwrap();
+        let hot = tempfile::tempdir_in("/dev/shm").unwrap();
+        let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+        let base = layer(&files, &[(0, 256)], 1, true, &[]);
+        let lower = layer(&files, &[(5, 10), (40, 4)], 2, false, &[0, 50]);
+        let upper = layer(&files, &[(0, 1), (8, 1), (100, 2)], 3, false, &[41]);
+        let merged = merge(&files, &[&lower, &upper]).unwrap();
+        assert_eq!(merged.index.kind, crate::LayerKind::Delta);
+        assert_eq!(merged.index.zero, [PageRun::new(41, 1), PageRun::new(50, 1)]);
+        let by_one = flatten(&files, &[&base, &lower, &upper]).unwrap();
+        let at_once = flatten(&files, &[&base, &merged]).unwrap();
+        assert_eq!(by_one.index.stored, at_once.index.stored);
+        for page in 0..256u64 {
+            let [mut a, mut b] = [[0u8; 4096]; 2];
+            by_one.pages.read_exact_at(&mut a, page * 4096).unwrap();
+            at_once.pages.read_exact_at(&mut b, page * 4096).unwrap();
+            assert_eq!(a, b, "page {page}");
+        }
     }
 }

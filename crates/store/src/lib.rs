@@ -30,6 +30,7 @@ mod files;
 mod flatten;
 mod index;
 mod layer;
+mod open_chain;
 mod overlay;
 mod publish;
 mod registry;
@@ -38,9 +39,10 @@ mod space;
 pub use chain::{ResolvedRun, resolve};
 pub use error::StoreError;
 pub use files::StoreFiles;
-pub use flatten::{flatten, stored_union};
+pub use flatten::{flatten, merge, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
+pub use open_chain::{ChainPages, OpenChain};
 pub use registry::{
     MachineIdentity, Registry, SandboxRow, SnapshotFigures, SnapshotManifest, SnapshotRow,
 };

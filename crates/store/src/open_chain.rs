@@ -1,0 +1,260 @@
+//! A chain with its layers open: what the next delta of a running guest builds on.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use forkd_types::{LayerId, PAGE_BYTES, PageIndex, PageRun};
+
+use crate::chain::{overlay, runs_of};
+use crate::flatten::within;
+use crate::{Layer, ResolvedRun, StoreError, resolve, stored_union};
+
+const PAGE: usize = 4096;
+const _: () = assert!(PAGE as u64 == PAGE_BYTES);
+
+/// Layers, base first, and which of them has each page. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct OpenChain {
+    layers: Vec<Arc<Layer>>,
+    resolved: Arc<Vec<ResolvedRun>>,
+}
+
+impl OpenChain {
+    /// The chain of `layers`, base first.
+    ///
+    /// # Errors
+    /// [`StoreError::LayerDamaged`] when they do not fit together.
+    pub fn new(layers: Vec<Layer>) -> Result<Self, StoreError> {
+        let indexes: Vec<_> = layers.iter().map(|layer| &layer.index).collect();
+        let resolved = Arc::new(resolve(&indexes)?);
+        Ok(Self { layers: layers.into_iter().map(Arc::new).collect(), resolved })
+    }
+
+    /// The chain with a delta on top. Layers below of which no page is visible any more are left
+    /// out.
+    #[must_use]
+    pub fn with(&self, delta: Layer) -> Self {
+        let mut resolved = overlay(&self.resolved, &runs_of(&delta.index), self.layers.len());
+        let mut layers = self.layers.clone();
+        layers.push(Arc::new(delta));
+        let mut visible = vec![false; layers.len()];
+        // The base says what all other pages are, the top carries the device state.
+        visible[0] = true;
+        visible[layers.len() - 1] = true;
+        resolved.iter().for_each(|part| visible[part.layer] = true);
+        let mut numbers = Vec::with_capacity(layers.len());
+        let mut kept = 0;
+        for seen in &visible {
+            numbers.push(kept);
+            kept += usize::from(*seen);
+        }
+        resolved.iter_mut().for_each(|part| part.layer = numbers[part.layer]);
+        let mut seen = visible.into_iter();
+        layers.retain(|_| seen.next().unwrap_or(true));
+        Self { layers, resolved: Arc::new(resolved) }
+    }
+
+    /// The chain with the layers from the `from`-th on replaced by `merged`, which shows the same.
+    ///
+    /// # Errors
+    /// [`StoreError::LayerDamaged`] when the layers do not fit together.
+    pub fn with_merged(&self, from: usize, merged: Layer) -> Result<Self, StoreError> {
+        let mut layers: Vec<_> = self.layers.iter().take(from).cloned().collect();
+        layers.push(Arc::new(merged));
+        let indexes: Vec<_> = layers.iter().map(|layer| &layer.index).collect();
+        let resolved = Arc::new(resolve(&indexes)?);
+        Ok(Self { layers, resolved })
+    }
+
+    /// The layers, base first.
+    #[must_use]
+    pub fn layers(&self) -> Vec<&Layer> {
+        self.layers.iter().map(AsRef::as_ref).collect()
+    }
+
+    /// Their ids.
+    #[must_use]
+    pub fn ids(&self) -> Vec<LayerId> {
+        self.layers.iter().map(|layer| layer.index.id.clone()).collect()
+    }
+
+    /// How many layers there are.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// How many runs a child maps.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.resolved.len()
+    }
+
+    /// The pages that any layer stores.
+    #[must_use]
+    pub fn stored(&self) -> Vec<PageRun> {
+        stored_union(&self.layers())
+    }
+
+    /// A reader of what the chain shows.
+    #[must_use]
+    pub fn pages(&self) -> ChainPages {
+        ChainPages { chain: self.clone(), buffer: Vec::new() }
+    }
+}
+
+/// Reads what a chain shows.
+#[derive(Debug)]
+pub struct ChainPages {
+    chain: OpenChain,
+    buffer: Vec<u8>,
+}
+
+impl ChainPages {
+    /// Compares consecutive pages with what the chain shows: one entry in `same` for each.
+    ///
+    /// # Errors
+    /// When a layer cannot be read, or `data` reaches beyond the guest's memory.
+    pub fn compare(
+        &mut self,
+        start: PageIndex,
+        data: &[u8],
+        same: &mut Vec<bool>,
+    ) -> io::Result<()> {
+        let chain = &self.chain;
+        same.clear();
+        let (first, end) = (start.get(), start.get() + (data.len() / PAGE) as u64);
+        let part_of = |page: u64| chain.resolved.partition_point(|p| p.run.end().get() <= page);
+        let mut at = first;
+        for part in &chain.resolved[part_of(first)..] {
+            if at >= end {
+                break;
+            }
+            let stop = part.run.end().get().min(end);
+            let layer = &chain.layers[part.layer];
+            for run in within(&layer.index.stored, PageRun::new(at, stop - at)) {
+                push_zeros(data, first, at..run.start.get(), same);
+                let bytes = offset(first, run.start.get())..offset(first, run.end().get());
+                self.buffer.resize(bytes.len(), 0);
+                layer.pages.read_exact_at(&mut self.buffer, run.start.byte_offset())?;
+                let pairs = data[bytes].chunks_exact(PAGE).zip(self.buffer.chunks_exact(PAGE));
+                same.extend(pairs.map(|(now, before)| now == before));
+                at = run.end().get();
+            }
+            push_zeros(data, first, at..stop, same);
+            at = stop;
+        }
+        if at == end { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+/// Where page `page` is in data that begins at page `first`.
+fn offset(first: u64, page: u64) -> usize {
+    usize::try_from(page - first).unwrap_or(usize::MAX) * PAGE
+}
+
+/// Pages that no layer stores are zero.
+fn push_zeros(data: &[u8], first: u64, pages: std::ops::Range<u64>, same: &mut Vec<bool>) {
+    let zero = [0u8; PAGE];
+    let data = &data[offset(first, pages.start)..offset(first, pages.end)];
+    same.extend(data.chunks_exact(PAGE).map(|page| page == zero));
+}
+
+#[cfg(test)]
+mod tests {
+    use forkd_types::ByteCount;
+
+    use super::*;
+    use crate::{LayerWriter, StoreFiles};
+
+    struct Store {
+        _state: tempfile::TempDir,
+        _hot: tempfile::TempDir,
+        files: StoreFiles,
+    }
+
+    impl Store {
+        fn new() -> Self {
+            let state = tempfile::tempdir().unwrap();
+            let hot = tempfile::tempdir_in("/dev/shm").unwrap();
+            let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+            Self { _state: state, _hot: hot, files }
+        }
+
+        fn writer(&self, stored: &[(u64, u64)], fill: u8) -> (LayerWriter, Vec<PageRun>) {
+            let size = ByteCount::from_mib(1);
+            let writer = LayerWriter::create(&self.files, size, ByteCount::ZERO).unwrap();
+            let file = writer.file().unwrap();
+            let runs: Vec<_> = stored.iter().map(|(s, c)| PageRun::new(*s, *c)).collect();
+            for run in &runs {
+                let data = vec![fill; run.bytes().as_usize()];
+                LayerWriter::write_pages(&file, run.start, &data).unwrap();
+            }
+            (writer, runs)
+        }
+
+        fn base(&self, stored: &[(u64, u64)], fill: u8) -> Layer {
+            self.writer(stored, fill).0.seal_base().unwrap()
+        }
+
+        fn delta(&self, stored: &[(u64, u64)], fill: u8, zero: &[u64]) -> Layer {
+            let (writer, runs) = self.writer(stored, fill);
+            let zero = zero.iter().map(|page| PageRun::new(*page, 1)).collect();
+            writer.seal_delta(runs, zero).unwrap()
+        }
+    }
+
+    /// What each page shows, found by asking for every value.
+    fn shown(chain: &OpenChain) -> Vec<u8> {
+        let mut pages = chain.pages();
+        let mut shown = vec![u8::MAX; 256];
+        for value in 0..5 {
+            let mut same = Vec::new();
+            pages.compare(PageIndex::new(0), &vec![value; 256 * PAGE], &mut same).unwrap();
+            (0..256).filter(|page| same[*page]).for_each(|page| shown[page] = value);
+        }
+        shown
+    }
+
+    #[test]
+    fn a_comparison_finds_for_each_page_what_the_topmost_layer_has() {
+        let store = Store::new();
+        let chain = OpenChain::new(vec![store.base(&[(0, 10), (50, 10)], 1)]).unwrap();
+        let chain = chain.with(store.delta(&[(5, 10)], 2, &[0, 55]));
+        let chain = chain.with(store.delta(&[(8, 1), (100, 2)], 3, &[]));
+        let mut want = [0u8; 256];
+        want[0..10].fill(1);
+        want[50..60].fill(1);
+        want[5..15].fill(2);
+        (want[0], want[55]) = (0, 0);
+        want[8] = 3;
+        want[100..102].fill(3);
+        assert_eq!(shown(&chain), want);
+        let mut same = Vec::new();
+        let mut pages = chain.pages();
+        pages.compare(PageIndex::new(99), &[3; 4 * PAGE], &mut same).unwrap();
+        assert_eq!(same, [false, true, true, false]);
+        pages.compare(PageIndex::new(255), &[0; 2 * PAGE], &mut same).unwrap_err();
+    }
+
+    #[test]
+    fn layers_without_a_visible_page_are_left_out_and_nothing_changes() {
+        let store = Store::new();
+        let chain = OpenChain::new(vec![store.base(&[(0, 256)], 1)]).unwrap();
+        let chain = chain.with(store.delta(&[(10, 20)], 2, &[40]));
+        let chain = chain.with(store.delta(&[(100, 1)], 3, &[]));
+        assert_eq!(chain.depth(), 3);
+        let covering = chain.with(store.delta(&[(10, 20), (40, 1)], 4, &[]));
+        assert_eq!(covering.depth(), 3, "the first delta is hidden by the last");
+        let mut want = [1u8; 256];
+        want[10..30].fill(4);
+        want[40] = 4;
+        want[100] = 3;
+        assert_eq!(shown(&covering), want);
+        let empty = covering.with(store.delta(&[], 0, &[]));
+        assert_eq!(empty.depth(), 4, "the top is kept: the device state is its");
+        assert_eq!(shown(&empty), want);
+        assert_eq!(empty.with(store.delta(&[], 0, &[])).depth(), 4);
+    }
+}
