@@ -57,10 +57,14 @@ pub struct Snapshot {
     /// Milliseconds by phase of the branch.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub phases_ms: BTreeMap<String, f64>,
-    /// Bytes of the pages in the dirty set.
+    /// Bytes of the pages that may have been written since the source's last branch, or since its
+    /// start: they were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured_bytes: Option<u64>,
+    /// Bytes of those that differ from what the layers below hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dirty_bytes: Option<u64>,
-    /// Bytes of the pages that were stored: those that differ from the parent's.
+    /// Bytes of those that were stored: pages of zeros are only noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored_bytes: Option<u64>,
     /// Write faults of the guest that were served during the capture.

@@ -19,14 +19,28 @@ impl PageBitmap {
     }
 
     pub(crate) fn insert_run(&mut self, run: PageRun) {
+        self.for_words(run, |word, ones| *word |= ones);
+    }
+
+    pub(crate) fn remove_run(&mut self, run: PageRun) {
+        self.for_words(run, |word, ones| *word &= !ones);
+    }
+
+    fn for_words(&mut self, run: PageRun, change: impl Fn(&mut u64, u64)) {
         let (mut at, end) = (run.start.as_usize(), run.end().as_usize());
         while at < end {
             let (word, bit) = (at / 64, at % 64);
             let count = (64 - bit).min(end - at);
             let ones = if count == 64 { u64::MAX } else { ((1 << count) - 1) << bit };
-            self.words[word] |= ones;
+            change(&mut self.words[word], ones);
             at += count;
         }
+    }
+
+    /// The set; what is left is empty.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = Self { words: vec![0; self.words.len()] };
+        std::mem::replace(self, empty)
     }
 
     /// How many pages are in the set.
@@ -81,6 +95,10 @@ mod tests {
             whole.insert_run(PageRun::new(start, count));
             (start..start + count).for_each(|page| single.insert(PageIndex::new(page)));
             assert_eq!(whole.words, single.words, "{start} + {count}");
+            whole.insert(PageIndex::new(150));
+            whole.remove_run(PageRun::new(start, count));
+            let kept = !(start..start + count).contains(&150);
+            assert_eq!(whole.count(), PageCount::new(u64::from(kept)), "{start} + {count}");
         }
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use forkd_types::{PAGE_BYTES, PageCount, PageIndex, PageRun};
 
-use crate::PageSink;
 use crate::bitmap::PageBitmap;
+use crate::{PageSink, PagesBelow};
 
-/// Which pages a capture found, by what they hold.
+/// Which pages a capture found to be changed, by what they hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CapturedPages {
     /// Pages that reached the sink, as ascending runs.
@@ -20,11 +20,13 @@ pub struct CapturedPages {
 /// Figures of one capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CaptureStats {
-    /// Pages in the dirty set.
-    pub dirty: PageCount,
-    /// Pages that reached the sink.
+    /// Pages that may have been written, and were looked at.
+    pub captured: PageCount,
+    /// Those of them that hold what the layers below hold.
+    pub unchanged: PageCount,
+    /// Those that reached the sink; the others were changed to zeros.
     pub stored: PageCount,
-    /// Pages written between arming and the pause; zero where the window scanned.
+    /// Pages opened between arming and the pause; zero where the window scanned.
     pub written_since_armed: PageCount,
     /// Time to close the dirty set, in the pause window.
     pub protect: Duration,
@@ -36,26 +38,38 @@ pub struct CaptureStats {
     pub fault_service_max: Option<Duration>,
 }
 
-/// Keeps account of captured pages, and hands them to the sink without those of zeros.
+/// Keeps account of captured pages, and hands them to the sink without those of zeros and those
+/// that the layers below have already.
 pub(crate) struct Ledger {
     captured: PageBitmap,
     stored: PageBitmap,
     zero: PageBitmap,
     stored_count: u64,
+    unchanged_count: u64,
     sink: Box<dyn PageSink>,
+    below: Box<dyn PagesBelow>,
+    /// Reused answer of `below`.
+    same: Vec<bool>,
 }
 
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == PAGE_BYTES);
 
 impl Ledger {
-    pub(crate) fn new(pages: PageCount, sink: Box<dyn PageSink>) -> Self {
+    pub(crate) fn new(
+        pages: PageCount,
+        sink: Box<dyn PageSink>,
+        below: Box<dyn PagesBelow>,
+    ) -> Self {
         Self {
             captured: PageBitmap::new(pages),
             stored: PageBitmap::new(pages),
             zero: PageBitmap::new(pages),
             stored_count: 0,
+            unchanged_count: 0,
             sink,
+            below,
+            same: Vec::new(),
         }
     }
 
@@ -65,13 +79,20 @@ impl Ledger {
 
     /// Takes the content of consecutive pages, none of which has been taken before.
     pub(crate) fn take(&mut self, start: PageIndex, data: &[u8]) -> io::Result<()> {
+        let mut same = std::mem::take(&mut self.same);
+        self.below.compare(start, data, &mut same)?;
         let mut pending: Option<usize> = None;
         for (number, page) in data.chunks_exact(PAGE).enumerate() {
             let index = PageIndex::new(start.get() + number as u64);
             debug_assert!(!self.captured.contains(index), "a page is captured once");
             self.captured.insert(index);
-            if is_zero(page) {
-                self.zero.insert(index);
+            let unchanged = same[number];
+            if unchanged || is_zero(page) {
+                if unchanged {
+                    self.unchanged_count += 1;
+                } else {
+                    self.zero.insert(index);
+                }
                 if let Some(first) = pending.take() {
                     self.write(start, data, first, number)?;
                 }
@@ -80,10 +101,16 @@ impl Ledger {
                 pending.get_or_insert(number);
             }
         }
+        self.same = same;
         match pending {
             Some(first) => self.write(start, data, first, data.len() / PAGE),
             None => Ok(()),
         }
+    }
+
+    /// Counts a page as captured without its content; for [`crate::Flaw::SkippedPage`].
+    pub(crate) fn skip(&mut self, page: PageIndex) {
+        self.captured.insert(page);
     }
 
     /// Writes the pages `[first, end)` of `data`, which begins at page `start`.
@@ -91,6 +118,10 @@ impl Ledger {
         self.stored_count += (end - first) as u64;
         let at = PageIndex::new(start.get() + first as u64);
         self.sink.write(at, &data[first * PAGE..end * PAGE])
+    }
+
+    pub(crate) fn unchanged_count(&self) -> PageCount {
+        PageCount::new(self.unchanged_count)
     }
 
     pub(crate) fn stored_count(&self) -> PageCount {
@@ -113,6 +144,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::NothingBelow;
 
     type Writes = Arc<Mutex<Vec<(u64, usize)>>>;
     struct Recorder(Writes);
@@ -127,7 +159,8 @@ mod tests {
     #[test]
     fn zero_pages_are_kept_from_the_sink_and_listed() {
         let writes = Writes::default();
-        let mut ledger = Ledger::new(PageCount::new(64), Box::new(Recorder(writes.clone())));
+        let sink = Box::new(Recorder(writes.clone()));
+        let mut ledger = Ledger::new(PageCount::new(64), sink, Box::new(NothingBelow));
         let mut data = vec![0u8; 6 * PAGE];
         for page in [0, 1, 4] {
             data[page * PAGE + 4095] = 1;
@@ -139,5 +172,40 @@ mod tests {
         let pages = ledger.into_pages();
         assert_eq!(pages.stored, [PageRun::new(10, 2), PageRun::new(14, 1)]);
         assert_eq!(pages.zero, [PageRun::new(12, 2), PageRun::new(15, 1)]);
+    }
+
+    /// Below, page 3 holds ones and all others are zero.
+    struct OnesInPageThree;
+
+    impl PagesBelow for OnesInPageThree {
+        fn compare(
+            &mut self,
+            start: PageIndex,
+            data: &[u8],
+            same: &mut Vec<bool>,
+        ) -> io::Result<()> {
+            same.clear();
+            for (number, page) in data.chunks_exact(PAGE).enumerate() {
+                let below = u8::from(start.get() + number as u64 == 3);
+                same.push(page.iter().all(|byte| *byte == below));
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn pages_that_are_as_below_are_neither_stored_nor_listed() {
+        let writes = Writes::default();
+        let sink = Box::new(Recorder(writes.clone()));
+        let mut ledger = Ledger::new(PageCount::new(64), sink, Box::new(OnesInPageThree));
+        let mut data = vec![0u8; 4 * PAGE];
+        data[PAGE..].fill(1);
+        ledger.take(PageIndex::new(1), &data).unwrap();
+        ledger.take(PageIndex::new(5), &[0; PAGE]).unwrap();
+        assert_eq!(*writes.lock().unwrap(), [(2, 1), (4, 1)]);
+        assert_eq!(ledger.unchanged_count(), PageCount::new(3), "pages 1, 3 and 5");
+        let pages = ledger.into_pages();
+        assert_eq!(pages.zero, [], "zeros over zeros");
+        assert_eq!(pages.stored, [PageRun::new(2, 1), PageRun::new(4, 1)]);
     }
 }

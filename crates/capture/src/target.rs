@@ -4,25 +4,26 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forkd_sys::pagemap::{AddressRange, PrivatePageScanner, Swapped};
+use forkd_sys::pagemap::{AddressRange, PrivatePageScanner, ScanMethod, Swapped};
 use forkd_sys::remote::RemoteMemory;
 use forkd_sys::uffd::Userfaultfd;
-use forkd_types::{ByteCount, PageCount, PageIndex, PageRun, limit};
+use forkd_types::{ByteCount, PageCount, PageIndex, PageRun};
 use rustix::process::Pid;
 
 use crate::bitmap::PageBitmap;
+use crate::features::HostFeatures;
 use crate::ledger::{CaptureStats, CapturedPages, Ledger};
-use crate::worker::{Phase, Source, Worker};
-use crate::{CaptureError, PageSink};
+use crate::sweeper::{Job, joined};
+use crate::worker::{Protect, Source, Worker};
+use crate::{CaptureError, Flaw, PageSink, PagesBelow};
 
 /// The memory of one guest: where it is, and how its dirty pages are found and protected. Kept with
 /// the VM; a capture borrows it and gives it back.
 pub struct CaptureTarget {
-    memory: RemoteMemory,
-    address: u64,
-    length: ByteCount,
+    source: Source,
     scanner: PrivatePageScanner,
-    protection: Option<Arc<Userfaultfd>>,
+    features: HostFeatures,
+    worker: Worker,
     /// Reused, so that a scan in the pause window does not allocate.
     ranges: Vec<AddressRange>,
 }
@@ -30,8 +31,8 @@ pub struct CaptureTarget {
 impl fmt::Debug for CaptureTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CaptureTarget")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("length", &self.length)
+            .field("address", &format_args!("{:#x}", self.source.address))
+            .field("length", &self.source.length)
             .finish_non_exhaustive()
     }
 }
@@ -41,196 +42,259 @@ impl fmt::Debug for CaptureTarget {
 pub enum WriteProtection {
     /// Through this userfaultfd, made in the VMM.
     Userfaultfd(Userfaultfd),
-    /// Not on this host: only [`CaptureMode::Paused`] is possible.
+    /// Not on this host: only [`Copy::BeforeResume`] is possible.
     Unavailable,
 }
 
 /// When pages are copied.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CaptureMode {
-    /// After the guest resumed; pages are write-protected until they are copied.
-    Live,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copy {
     /// Before the guest resumes.
-    Paused {
-        /// Pages to capture besides the dirty ones: those of the layers below, when the snapshot
-        /// shall depend on no other.
-        also: Vec<PageRun>,
-    },
+    BeforeResume,
+    /// After the guest resumed; pages are write-protected until they are copied.
+    AfterResume,
+}
+
+/// One capture.
+pub struct CapturePlan {
+    /// When pages are copied.
+    pub copy: Copy,
+    /// Pages to capture besides the dirty ones: those of the layers below, when the snapshot shall
+    /// depend on no other.
+    pub also: Vec<PageRun>,
+    /// Where they go.
+    pub sink: Box<dyn PageSink>,
+    /// What they are compared with.
+    pub below: Box<dyn PagesBelow>,
+    /// A defect to build in; see [`Flaw`].
+    pub flaw: Option<Flaw>,
+}
+
+impl fmt::Debug for CapturePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CapturePlan").field("copy", &self.copy).finish_non_exhaustive()
+    }
 }
 
 /// Ranges that a first scan can find without growing its buffer: 1.5 MiB.
 const RANGES_RESERVED: usize = 64 * 1024;
+/// Bytes scanned with one call outside the pause, so that a kernel without preemption lets others
+/// run.
+const SCAN_STRETCH_BYTES: u64 = 64 << 20;
 
 impl CaptureTarget {
     /// The guest RAM at `[address, address + length)` of process `pid`.
     ///
     /// # Errors
-    /// When the process's page tables cannot be read or the range not be registered.
+    /// When the process's page tables cannot be read, the range not be registered, or the thread
+    /// not be started.
     pub fn new(
         pid: Pid,
         address: u64,
         length: ByteCount,
         protection: WriteProtection,
+        features: HostFeatures,
     ) -> Result<Self, CaptureError> {
-        let scanner = PrivatePageScanner::of(pid).map_err(CaptureError::Scan)?;
-        let protection = match protection {
+        let scanner = if features.pagemap_scan {
+            PrivatePageScanner::of(pid)
+        } else {
+            PrivatePageScanner::with_method(pid, ScanMethod::Words)
+        };
+        let uffd = match protection {
             WriteProtection::Userfaultfd(uffd) => {
                 uffd.register(address, length.get())?;
                 Some(Arc::new(uffd))
             }
             WriteProtection::Unavailable => None,
         };
+        let memory = RemoteMemory::of(pid);
+        let source = Source { memory, address, length: length.get(), uffd };
         Ok(Self {
-            memory: RemoteMemory::of(pid),
-            address,
-            length,
-            scanner,
-            protection,
+            scanner: scanner.map_err(CaptureError::Scan)?,
+            features,
+            worker: Worker::start(source.clone())?,
+            source,
             ranges: Vec::with_capacity(RANGES_RESERVED),
         })
     }
 
-    /// Gets ready to capture into `sink`. The guest runs on; a live capture's thread waits.
+    /// Gets ready for a capture. The guest runs on.
     ///
     /// # Errors
-    /// When the thread cannot be started. [`CaptureMode::Live`] without write protection is a
-    /// mistake of the caller's and panics.
+    /// When the VMM is gone.
     ///
     /// # Panics
-    /// See above.
-    pub fn prepare(
-        self,
-        mode: CaptureMode,
-        sink: Box<dyn PageSink>,
-    ) -> Result<PreparedCapture, CaptureError> {
-        let ledger = Ledger::new(self.pages(), sink);
-        let uffd = match &mode {
-            CaptureMode::Live => {
-                let uffd = self.protection.clone();
-                Some(uffd.expect("the caller checked that pages can be protected"))
-            }
-            CaptureMode::Paused { .. } => None,
-        };
-        let (memory, address, length) = (self.memory, self.address, self.length.get());
-        let worker = Worker::start(Source { memory, address, length, uffd }, ledger)?;
-        Ok(PreparedCapture { target: self, mode, worker, armed: None })
+    /// [`Copy::AfterResume`] without write protection is a mistake of the caller's.
+    pub fn prepare(self, plan: CapturePlan) -> Result<PreparedCapture, CaptureError> {
+        let possible = plan.copy == Copy::BeforeResume || self.can_protect();
+        assert!(possible, "the caller checks that pages can be protected");
+        let (copy, flaw) = (plan.copy, plan.flaw);
+        Ok(PreparedCapture {
+            target: self,
+            plan: Some(plan),
+            copy,
+            flaw,
+            also: Vec::new(),
+            armed: false,
+        })
     }
 
-    /// Whether [`CaptureMode::Live`] is possible.
+    /// Whether [`Copy::AfterResume`] is possible.
     #[must_use]
     pub fn can_protect(&self) -> bool {
-        self.protection.is_some()
+        self.source.uffd.is_some()
     }
 
-    /// Bytes of the pages that are private to the VMM now.
+    /// Whether the target can still be used: its thread serves.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.worker.is_alive()
+    }
+
+    /// Whether the next capture finds what was written since the last one; else it finds all pages
+    /// that are private to the VMM.
+    #[must_use]
+    pub fn tracks(&self) -> bool {
+        self.worker.watch().lock().tracks
+    }
+
+    /// Bytes that a capture would look at now.
     ///
     /// # Errors
     /// When the process is gone.
     pub fn dirty_bytes(&mut self) -> Result<ByteCount, CaptureError> {
-        let runs = self.scan(Swapped::Included)?;
+        let watch = self.worker.watch().lock();
+        if watch.tracks {
+            return Ok(watch.open.count().bytes());
+        }
+        drop(watch);
+        let runs = self.scan(Swapped::Included, SCAN_STRETCH_BYTES)?;
         Ok(runs.iter().map(|run| run.bytes()).sum())
     }
 
     fn pages(&self) -> PageCount {
-        PageCount::new(self.length.get() / forkd_types::PAGE_BYTES)
+        self.source.pages()
     }
 
-    fn scan(&mut self, swapped: Swapped) -> Result<Vec<PageRun>, CaptureError> {
+    /// Private pages, scanned with calls of `stretch` bytes.
+    fn scan(&mut self, swapped: Swapped, stretch: u64) -> Result<Vec<PageRun>, CaptureError> {
         self.ranges.clear();
-        let range = AddressRange { start: self.address, end: self.address + self.length.get() };
-        self.scanner.scan(range, swapped, &mut self.ranges).map_err(CaptureError::Scan)?;
+        let (mut at, end) = (self.source.address, self.source.address + self.source.length);
+        while at < end {
+            let range = AddressRange { start: at, end: end.min(at.saturating_add(stretch)) };
+            self.scanner.scan(range, swapped, &mut self.ranges).map_err(CaptureError::Scan)?;
+            at = range.end;
+        }
         let to_run = |range: &AddressRange| PageRun {
-            start: PageIndex::containing(range.start - self.address),
+            start: PageIndex::containing(range.start - self.source.address),
             count: PageCount::new((range.end - range.start) / forkd_types::PAGE_BYTES),
         };
         Ok(self.ranges.iter().map(to_run).collect())
     }
 
     fn protect(&self, runs: &[PageRun]) -> Result<(), CaptureError> {
-        let Some(uffd) = &self.protection else { return Ok(()) };
-        for run in runs {
-            uffd.protect(self.address + run.start.byte_offset(), run.bytes().get())?;
+        let Some(uffd) = &self.source.uffd else { return Ok(()) };
+        for run in joined(runs) {
+            uffd.protect(self.source.address + run.start.byte_offset(), run.bytes().get())?;
         }
         Ok(())
     }
-
-    fn bitmap(&self, runs: &[PageRun]) -> PageBitmap {
-        let mut set = PageBitmap::new(self.pages());
-        runs.iter().for_each(|run| set.insert_run(*run));
-        set
-    }
 }
 
-/// A capture whose thread is ready. The guest runs.
+/// A capture that has begun. The guest runs.
 #[derive(Debug)]
 pub struct PreparedCapture {
     target: CaptureTarget,
-    mode: CaptureMode,
-    worker: Worker,
-    /// The dirty set as far as it was known when all of guest RAM was protected.
-    armed: Option<PageBitmap>,
+    /// Absent once the thread has it.
+    plan: Option<CapturePlan>,
+    copy: Copy,
+    flaw: Option<Flaw>,
+    also: Vec<PageRun>,
+    /// All of guest RAM is protected, and the dirty set known but for what is written now.
+    armed: bool,
 }
 
 impl PreparedCapture {
-    /// Takes out of the pause window what grows with guest RAM and with the dirty set: all of guest
-    /// RAM is protected while the guest runs, and then scanned. From then on every page that is
+    /// Takes out of the pause window what grows with guest RAM and with the dirty set: while the
+    /// guest runs, everything that was written since the last capture is protected again (by the
+    /// first capture, all of guest RAM, which is then scanned). From then on every page that is
     /// written is noted, at the price of one fault, so that the window has to do with those pages
-    /// alone. To be called right before the pause.
+    /// alone. To be called right before the pause, exactly once.
     ///
-    /// Does nothing where the kernel cannot protect pages that are not present, or where the host
-    /// has swap: a marker of protection and a page in swap cannot be told apart. The window then
-    /// scans.
+    /// Protects nothing where faults cannot tell what is written; the window then scans. See
+    /// [`HostFeatures`].
     ///
     /// # Errors
     /// When the VMM is gone. All protection is lifted when `self` is dropped.
     pub fn arm(&mut self) -> Result<(), CaptureError> {
-        let Some(uffd) = self.target.protection.clone() else { return Ok(()) };
-        if self.mode != CaptureMode::Live || !uffd.protects_unpopulated() || host_has_swap() {
-            return Ok(());
+        let Some(plan) = self.plan.take() else { return Ok(()) };
+        let target = &mut self.target;
+        let ledger = Ledger::new(target.pages(), plan.sink, plan.below);
+        self.also = plan.also;
+        let job = Job { ledger, copy: plan.copy, flaw: plan.flaw };
+        let can_track =
+            target.source.uffd.as_ref().is_some_and(|uffd| target.features.can_track(uffd));
+        if !can_track {
+            return target.worker.begin(job, Protect::Nothing);
         }
-        uffd.protect(self.target.address, self.target.length.get())?;
-        let runs = self.target.scan(Swapped::Excluded)?;
-        self.armed = Some(self.target.bitmap(&runs));
+        if target.tracks() {
+            target.worker.begin(job, Protect::Opened)?;
+        } else {
+            target.worker.begin(job, Protect::Everything)?;
+            let runs = target.scan(Swapped::Excluded, SCAN_STRETCH_BYTES)?;
+            let mut dirty = PageBitmap::new(target.pages());
+            runs.iter().for_each(|run| dirty.insert_run(*run));
+            target.worker.watch().lock().dirty = dirty;
+        }
+        self.armed = true;
         Ok(())
     }
 
-    /// Determines the dirty set and, for a live capture, protects it. To be called while the guest
-    /// is paused, after its device state was saved (saving may write guest memory).
+    /// Determines the dirty set and protects it. To be called while the guest is paused, after its
+    /// device state was saved (saving may write guest memory), and after [`Self::arm`].
     ///
     /// # Errors
     /// When the VMM is gone. All protection has been lifted then.
     pub fn close_dirty_set(mut self) -> Result<ClosedCapture, CaptureError> {
         let mut stats = CaptureStats::default();
         let begun = Instant::now();
-        let phase = self.worker.phase();
-        let mut phase = phase.lock();
-        let (wanted, dirty) = match (self.armed.take(), &mut *phase) {
-            (Some(mut wanted), Phase::Watching { written }) => {
-                written.sort_unstable();
-                written.dedup();
-                stats.written_since_armed = PageCount::new(written.len() as u64);
-                self.target.protect(&runs_of(written))?;
-                written.iter().for_each(|page| wanted.insert(*page));
-                (wanted, None)
-            }
-            _ => {
-                let runs = self.target.scan(Swapped::Included)?;
-                let mut wanted = self.target.bitmap(&runs);
-                let dirty = wanted.count();
-                match &self.mode {
-                    CaptureMode::Live => self.target.protect(&runs)?,
-                    CaptureMode::Paused { also } => {
-                        also.iter().for_each(|run| wanted.insert_run(*run));
-                    }
-                }
-                (wanted, Some(dirty))
-            }
-        };
-        let wanted = Arc::new(wanted);
-        *phase = Phase::Capturing { wanted: Arc::clone(&wanted) };
-        drop(phase);
+        if self.armed {
+            self.close_armed(&mut stats)?;
+        } else {
+            self.close_by_scan()?;
+        }
         stats.protect = begun.elapsed();
-        Ok(ClosedCapture { target: self.target, worker: self.worker, wanted, dirty, stats })
+        Ok(ClosedCapture { target: self.target, stats })
+    }
+
+    fn close_armed(&mut self, stats: &mut CaptureStats) -> Result<(), CaptureError> {
+        let target = &self.target;
+        let mut watch = target.worker.watch().lock();
+        let mut recent = watch.take_recent();
+        if Flaw::StaleDirtySet.is_built_in(self.flaw) {
+            recent.clear();
+        }
+        target.protect(&recent)?;
+        for run in &recent {
+            stats.written_since_armed += run.count;
+            watch.dirty.insert_run(*run);
+        }
+        self.also.iter().for_each(|run| watch.dirty.insert_run(*run));
+        let wanted = std::mem::replace(&mut watch.dirty, PageBitmap::new(PageCount::ZERO));
+        watch.wanted = Some(Arc::new(wanted));
+        Ok(())
+    }
+
+    fn close_by_scan(&mut self) -> Result<(), CaptureError> {
+        let runs = self.target.scan(Swapped::Included, u64::MAX)?;
+        let mut wanted = PageBitmap::new(self.target.pages());
+        runs.iter().chain(&self.also).for_each(|run| wanted.insert_run(*run));
+        let mut watch = self.target.worker.watch().lock();
+        if self.copy == Copy::AfterResume {
+            self.target.protect(&runs)?;
+        }
+        watch.wanted = Some(Arc::new(wanted));
+        Ok(())
     }
 }
 
@@ -238,46 +302,24 @@ impl PreparedCapture {
 #[derive(Debug)]
 pub struct ClosedCapture {
     target: CaptureTarget,
-    worker: Worker,
-    wanted: Arc<PageBitmap>,
-    /// Size of the dirty set where it is not that of `wanted`.
-    dirty: Option<PageCount>,
     stats: CaptureStats,
 }
 
 impl ClosedCapture {
-    /// Copies all pages to the sink. A live capture lets the guest run meanwhile; for the other
-    /// kind the guest must still be paused.
+    /// Copies all pages to the sink. [`Copy::AfterResume`] lets the guest run meanwhile; otherwise
+    /// it must still be paused.
     ///
     /// # Errors
     /// When the VMM dies, the sink fails, or [`limit::SWEEP_DEADLINE`] passes. All protection has
     /// been lifted then.
+    ///
+    /// [`limit::SWEEP_DEADLINE`]: forkd_types::limit::SWEEP_DEADLINE
     pub fn sweep(self) -> Result<Captured, CaptureError> {
-        let mut stats = self.stats;
-        stats.dirty = self.dirty.unwrap_or_else(|| self.wanted.count());
-        let done = self.worker.sweep(limit::SWEEP_DEADLINE)?;
-        stats.stored = done.ledger.stored_count();
-        done.faults.summarize(&mut stats);
-        Ok(Captured { target: self.target, pages: done.ledger.into_pages(), stats })
+        let swept = self.target.worker.sweep()?;
+        let CaptureStats { written_since_armed, protect, .. } = self.stats;
+        let stats = CaptureStats { written_since_armed, protect, ..swept.stats };
+        Ok(Captured { target: self.target, pages: swept.pages, stats })
     }
-}
-
-/// Ascending pages as runs.
-fn runs_of(pages: &[PageIndex]) -> Vec<PageRun> {
-    let mut runs: Vec<PageRun> = Vec::new();
-    for page in pages {
-        match runs.last_mut() {
-            Some(last) if last.end() == *page => last.count += PageCount::new(1),
-            _ => runs.push(PageRun { start: *page, count: PageCount::new(1) }),
-        }
-    }
-    runs
-}
-
-/// Whether anonymous pages of any process can be in swap. Unknown counts as yes.
-fn host_has_swap() -> bool {
-    // A line of titles, then one line for each area.
-    std::fs::read_to_string("/proc/swaps").map_or(true, |areas| areas.lines().count() > 1)
 }
 
 /// A finished capture.
@@ -289,17 +331,4 @@ pub struct Captured {
     pub pages: CapturedPages,
     /// What it cost.
     pub stats: CaptureStats,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbouring_pages_become_one_run() {
-        let pages = [1, 2, 3, 7, 9, 10].map(PageIndex::new);
-        let want = [PageRun::new(1, 3), PageRun::new(7, 1), PageRun::new(9, 2)];
-        assert_eq!(runs_of(&pages), want);
-        assert_eq!(runs_of(&[]), []);
-    }
 }

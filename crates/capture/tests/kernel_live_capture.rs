@@ -1,5 +1,7 @@
-//! Claim: a live capture holds each dirty page as it was when the dirty set was closed, although
-//! another thread rewrites the pages all the time, and leaves nothing protected.
+//! Claim: what a row of captures collects is, after each of them, the content of every page at the
+//! instant when that dirty set was closed, although another thread rewrites the pages all the time;
+//! a capture takes what was written since the previous one and little else; and a capture that ends
+//! in any way leaves no page protected.
 //!
 //! Method: a private mapping of a tmpfs file stands for guest RAM. A writer thread stamps ever
 //! higher numbers into both ends of random pages; the pause is a lock that the writer takes for
@@ -14,7 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forkd_capture::{CaptureMode, CaptureTarget, Captured, PageSink, WriteProtection};
+use forkd_capture::{
+    CapturePlan, CaptureTarget, Captured, Copy, HostFeatures, NothingBelow, PageSink, PagesBelow,
+    WriteProtection,
+};
 use forkd_sys::mapping::PrivateMapping;
 use forkd_sys::uffd::Userfaultfd;
 use forkd_types::{ByteCount, PageCount, PageIndex, PageRun};
@@ -88,9 +93,10 @@ impl Guest {
         Self { ram, pause, stop, writes, writer: Some(writer), _file: file }
     }
 
-    fn target(&self, protection: WriteProtection) -> CaptureTarget {
+    fn target(&self, protection: WriteProtection, features: HostFeatures) -> CaptureTarget {
         let me = rustix::process::getpid();
-        CaptureTarget::new(me, self.ram.address(), self.ram.length(), protection).unwrap()
+        let (address, length) = (self.ram.address(), self.ram.length());
+        CaptureTarget::new(me, address, length, protection, features).unwrap()
     }
 
     fn wait_for_writes(&self, more: u64) {
@@ -126,55 +132,157 @@ fn words_of(page: &[u8]) -> (u64, u64) {
     (word(0), word(LAST_WORD * 8))
 }
 
-#[test]
-fn a_live_capture_under_a_writer_equals_the_reference_copy_ten_times_in_a_row() {
+fn plan(copy: Copy, sink: Box<dyn PageSink>) -> CapturePlan {
+    let below = Box::new(NothingBelow);
+    CapturePlan { copy, also: Vec::new(), sink, below, flaw: None }
+}
+
+/// What all captures of a row have collected: the layers below of the next one.
+#[derive(Clone)]
+struct Collected(Pages);
+
+impl Collected {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(vec![None; PAGES as usize])))
+    }
+
+    fn add(&self, captured: &Captured, pages: &Pages) {
+        let (mut all, pages) = (self.0.lock().unwrap(), pages.lock().unwrap());
+        for run in &captured.pages.zero {
+            (run.start.as_usize()..run.end().as_usize()).for_each(|page| all[page] = None);
+        }
+        for (slot, page) in all.iter_mut().zip(pages.iter()) {
+            if page.is_some() {
+                slot.clone_from(page);
+            }
+        }
+    }
+
+    fn words(&self) -> Vec<(u64, u64)> {
+        let all = self.0.lock().unwrap();
+        all.iter().map(|page| page.as_deref().map_or((0, 0), words_of)).collect()
+    }
+}
+
+impl PagesBelow for Collected {
+    fn compare(&mut self, start: PageIndex, data: &[u8], same: &mut Vec<bool>) -> io::Result<()> {
+        let all = self.0.lock().unwrap();
+        let zero = vec![0; 4096];
+        same.clear();
+        for (number, page) in data.chunks_exact(4096).enumerate() {
+            same.push(all[start.as_usize() + number].as_deref().unwrap_or(&zero) == page);
+        }
+        Ok(())
+    }
+}
+
+fn recorder() -> (Pages, Box<Memory>) {
+    let pages: Pages = Arc::new(Mutex::new(vec![None; PAGES as usize]));
+    (Arc::clone(&pages), Box::new(Memory(pages)))
+}
+
+/// Takes ten captures in a row of a guest that writes, alternating between both ways to copy, and
+/// compares what they add up to with a reference copy. Returns pages looked at, and faults.
+fn ten_captures_in_a_row(features: HostFeatures, copies: [Copy; 2]) -> (Vec<PageCount>, u64) {
     let guest = Guest::start();
     guest.wait_for_writes(20_000);
-    let mut target = guest.target(protection());
-    let mut faults = 0;
+    let protect = features.write_protect;
+    let protection = if protect { protection() } else { WriteProtection::Unavailable };
+    let mut target = guest.target(protection, features);
+    let (collected, mut faults, mut looked_at) = (Collected::new(), 0, Vec::new());
     for round in 0..10 {
-        let pages: Pages = Arc::new(Mutex::new(vec![None; 4096]));
-        let mut prepared =
-            target.prepare(CaptureMode::Live, Box::new(Memory(pages.clone()))).unwrap();
-        // Both ways to find the dirty set: known before the pause, and scanned in it.
-        if round % 2 == 0 {
-            prepared.arm().unwrap();
-            // Never written before, so the scan did not see it.
-            guest.ram.store(PageIndex::new(PAGES - 1 - round), 0, 77);
-            guest.wait_for_writes(50);
-        }
+        let (pages, sink) = recorder();
+        let mut plan = plan(copies[round % 2], sink);
+        plan.below = Box::new(collected.clone());
+        let mut prepared = target.prepare(plan).unwrap();
+        prepared.arm().unwrap();
+        // Never written before: known to nobody.
+        guest.ram.store(PageIndex::new(PAGES - 1 - round as u64), 0, 77);
+        guest.wait_for_writes(50);
         let paused = guest.pause.lock().unwrap();
         let closed = prepared.close_dirty_set().unwrap();
         let reference = guest.words();
-        drop(paused);
-        guest.wait_for_writes(200);
-        let Captured { target: again, pages: found, stats } = closed.sweep().unwrap();
-        target = again;
-        faults += stats.faults;
-        let pages = pages.lock().unwrap();
-        let (mut stored, mut torn) = (0, 0);
-        for (index, page) in pages.iter().enumerate() {
-            let want = reference[index];
-            let got = page.as_deref().map_or((0, 0), words_of);
-            torn += usize::from(got != want);
-            stored += u64::from(page.is_some());
-        }
+        let captured = if copies[round % 2] == Copy::AfterResume {
+            drop(paused);
+            guest.wait_for_writes(200);
+            closed.sweep().unwrap()
+        } else {
+            closed.sweep().unwrap()
+        };
+        faults += captured.stats.faults;
+        looked_at.push(captured.stats.captured);
+        collected.add(&captured, &pages);
+        let words = collected.words();
+        let torn = (0..words.len()).filter(|page| words[*page] != reference[*page]).count();
         assert_eq!(torn, 0, "round {round}: pages that differ from the reference");
-        assert_eq!(stats.stored, PageCount::new(stored));
-        assert_eq!(found.stored.iter().map(|run| run.count.get()).sum::<u64>(), stored);
-        assert_eq!(stats.written_since_armed > PageCount::ZERO, round % 2 == 0);
-        assert!(stored > 50, "the writer must have dirtied many pages, not {stored}");
+        let stored = pages.lock().unwrap().iter().flatten().count() as u64;
+        assert_eq!(captured.stats.stored, PageCount::new(stored));
+        assert!(stored > 10, "the writer must have dirtied pages, not {stored}");
+        target = captured.target;
     }
-    assert!(faults > 100, "the writer must have met protected pages, not {faults} times");
     guest.wait_for_writes(20_000);
+    (looked_at, faults)
+}
+
+#[test]
+fn a_row_of_live_captures_under_a_writer_adds_up_to_the_reference_copy() {
+    let (_, faults) = ten_captures_in_a_row(HostFeatures::ALL, [Copy::AfterResume; 2]);
+    assert!(faults > 100, "the writer must have met protected pages, not {faults} times");
+}
+
+#[test]
+fn live_and_paused_captures_of_one_guest_build_on_each_other() {
+    ten_captures_in_a_row(HostFeatures::ALL, [Copy::AfterResume, Copy::BeforeResume]);
+}
+
+#[test]
+fn every_way_around_a_missing_feature_gives_the_same() {
+    let all = HostFeatures::ALL;
+    for features in [
+        HostFeatures { write_protect_unpopulated: false, ..all },
+        HostFeatures { pagemap_scan: false, ..all },
+        HostFeatures { no_swap: false, ..all },
+        HostFeatures { pagemap_scan: false, no_swap: false, ..all },
+    ] {
+        ten_captures_in_a_row(features, [Copy::AfterResume; 2]);
+    }
+    let features = HostFeatures { write_protect: false, ..all };
+    ten_captures_in_a_row(features, [Copy::BeforeResume; 2]);
+}
+
+#[test]
+fn a_capture_looks_only_at_what_was_written_since_the_previous_one() {
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.set_len(PAGES * 4096).unwrap();
+    let ram = PrivateMapping::of(&file, ByteCount::new(PAGES * 4096)).unwrap();
+    (0..2000).for_each(|page| ram.store(PageIndex::new(page), 0, page + 1));
+    let me = rustix::process::getpid();
+    let features = HostFeatures::ALL;
+    let target = CaptureTarget::new(me, ram.address(), ram.length(), protection(), features);
+    let mut target = target.unwrap();
+    // Old pages, a fresh one, and none at all.
+    for (written, want) in [(vec![], 2000), (vec![7, 900, 3000], 3), (vec![], 0), (vec![3000], 1)] {
+        written.iter().for_each(|page| ram.store(PageIndex::new(*page), 1, 5));
+        let (_, sink) = recorder();
+        let mut prepared = target.prepare(plan(Copy::AfterResume, sink)).unwrap();
+        prepared.arm().unwrap();
+        let captured = prepared.close_dirty_set().unwrap().sweep().unwrap();
+        assert_eq!(captured.stats.captured, PageCount::new(want), "{written:?}");
+        target = captured.target;
+        assert!(target.tracks());
+    }
+    assert_eq!(target.dirty_bytes().unwrap(), ByteCount::ZERO);
+    ram.store(PageIndex::new(1), 1, 6);
+    assert_eq!(target.dirty_bytes().unwrap(), ByteCount::new(4096));
 }
 
 #[test]
 fn a_failing_sink_ends_the_capture_and_the_writer_goes_on() {
     let guest = Guest::start();
     guest.wait_for_writes(1000);
-    let target = guest.target(protection());
-    let prepared = target.prepare(CaptureMode::Live, Box::new(Full)).unwrap();
+    let target = guest.target(protection(), HostFeatures::ALL);
+    let mut prepared = target.prepare(plan(Copy::AfterResume, Box::new(Full))).unwrap();
+    prepared.arm().unwrap();
     let paused = guest.pause.lock().unwrap();
     let closed = prepared.close_dirty_set().unwrap();
     drop(paused);
@@ -186,17 +294,26 @@ fn a_failing_sink_ends_the_capture_and_the_writer_goes_on() {
 #[test]
 fn a_capture_dropped_in_any_state_leaves_the_writer_running() {
     let guest = Guest::start();
-    guest.wait_for_writes(1000);
-    let pages: Pages = Arc::new(Mutex::new(vec![None; 4096]));
-    let target = guest.target(protection());
-    drop(target.prepare(CaptureMode::Live, Box::new(Memory(pages.clone()))).unwrap());
-    guest.wait_for_writes(1000);
-    let target = guest.target(protection());
-    let prepared = target.prepare(CaptureMode::Live, Box::new(Memory(pages))).unwrap();
-    let paused = guest.pause.lock().unwrap();
-    let closed = prepared.close_dirty_set().unwrap();
-    drop(paused);
-    drop(closed);
+    for state in 0..4 {
+        guest.wait_for_writes(1000);
+        let target = guest.target(protection(), HostFeatures::ALL);
+        let (_, sink) = recorder();
+        let mut prepared = target.prepare(plan(Copy::AfterResume, sink)).unwrap();
+        if state == 0 {
+            continue;
+        }
+        prepared.arm().unwrap();
+        if state == 1 {
+            continue;
+        }
+        let paused = guest.pause.lock().unwrap();
+        let closed = prepared.close_dirty_set().unwrap();
+        drop(paused);
+        if state == 3 {
+            // All pages stay protected until the target goes.
+            drop(closed.sweep().unwrap());
+        }
+    }
     guest.wait_for_writes(20_000);
 }
 
@@ -204,18 +321,22 @@ fn a_capture_dropped_in_any_state_leaves_the_writer_running() {
 fn a_paused_capture_takes_the_dirty_pages_and_those_asked_for_and_no_others() {
     let guest = Guest::start();
     guest.wait_for_writes(20_000);
-    let target = guest.target(WriteProtection::Unavailable);
-    let pages: Pages = Arc::new(Mutex::new(vec![None; 4096]));
-    let also = vec![PageRun::new(PAGES - 8, 8)];
-    let mode = CaptureMode::Paused { also };
-    let paused = guest.pause.lock().unwrap();
-    let prepared = target.prepare(mode, Box::new(Memory(pages.clone()))).unwrap();
-    let captured = prepared.close_dirty_set().unwrap().sweep().unwrap();
-    let reference = guest.words();
-    drop(paused);
-    assert_eq!(captured.pages.zero, [PageRun::new(PAGES - 8, 8)], "asked for, and all zero");
-    let pages = pages.lock().unwrap();
-    for (index, want) in reference.into_iter().enumerate() {
-        assert_eq!(pages[index].as_deref().map_or((0, 0), words_of), want, "page {index}");
+    for protection in [WriteProtection::Unavailable, protection()] {
+        let target = guest.target(protection, HostFeatures::ALL);
+        let (pages, sink) = recorder();
+        let mut plan = plan(Copy::BeforeResume, sink);
+        plan.also = vec![PageRun::new(PAGES - 8, 8)];
+        let mut prepared = target.prepare(plan).unwrap();
+        prepared.arm().unwrap();
+        let paused = guest.pause.lock().unwrap();
+        let captured = prepared.close_dirty_set().unwrap().sweep().unwrap();
+        let reference = guest.words();
+        drop(paused);
+        let asked_for = PageRun::new(PAGES - 8, 8);
+        assert!(captured.pages.zero.contains(&asked_for), "{:?}", captured.pages.zero);
+        let pages = pages.lock().unwrap();
+        for (index, want) in reference.into_iter().enumerate() {
+            assert_eq!(pages[index].as_deref().map_or((0, 0), words_of), want, "page {index}");
+        }
     }
 }

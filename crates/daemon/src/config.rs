@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use forkd_engine::{AcceleratorChoice, EngineConfig};
+use forkd_engine::{AcceleratorChoice, EngineConfig, HostFeatures};
 
 /// Where the daemon works, with what, and where it listens.
 #[derive(Debug, Clone)]
@@ -39,6 +39,7 @@ impl ServeConfig {
             shim: self.shim.clone(),
             accelerator: self.accelerator,
             qemu: self.qemu.clone(),
+            features: HostFeatures::ALL,
             probe: None,
         }
     }

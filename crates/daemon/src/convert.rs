@@ -66,6 +66,7 @@ fn add_report(wire: &mut Snapshot, report: &BranchReport) {
     // Not known before the snapshot is usable.
     wire.ready_ms = Some(milliseconds(report.ready)).filter(|ms| *ms > 0.0);
     wire.phases_ms = report.phases.as_milliseconds();
+    wire.captured_bytes = Some(report.captured.get());
     wire.dirty_bytes = Some(report.dirty.get());
     wire.stored_bytes = Some(report.stored.get());
     wire.faults = Some(report.faults);

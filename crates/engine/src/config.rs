@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use forkd_capture::HostFeatures;
 use forkd_vmm::Accelerator;
 
 use crate::BranchProbe;
@@ -25,6 +26,8 @@ pub struct EngineConfig {
     pub accelerator: AcceleratorChoice,
     /// QEMU; by default the distribution's.
     pub qemu: Option<PathBuf>,
+    /// What captures may use of the host.
+    pub features: HostFeatures,
     /// Sees every branch; for tests.
     pub probe: Option<Arc<dyn BranchProbe>>,
 }

@@ -80,7 +80,9 @@ pub struct BranchReport {
     pub held_by_vmm: Option<Duration>,
     /// From the request to the usable snapshot.
     pub ready: Duration,
-    /// Pages in the dirty set.
+    /// Pages that may have been written since the last branch, and were looked at.
+    pub captured: ByteCount,
+    /// Those of them that differ from what the layers below have.
     pub dirty: ByteCount,
     /// Bytes stored: without zero pages.
     pub stored: ByteCount,

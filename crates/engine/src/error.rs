@@ -153,7 +153,7 @@ pub enum EngineError {
     },
     /// `live` cannot be done on this host.
     #[error("a live branch is not possible here")]
-    LiveUnavailable(#[source] VmmError),
+    LiveUnavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The guest agent's answer, or its absence.
     #[error(transparent)]
     Guest(#[from] GuestError),

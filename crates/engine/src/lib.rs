@@ -34,5 +34,5 @@ pub use domain::{
 };
 pub use engine::Engine;
 pub use error::EngineError;
-pub use forkd_capture::Flaw;
+pub use forkd_capture::{Flaw, HostFeatures};
 pub use forkd_vmm::{Accelerator, GuestRam, VmmError};

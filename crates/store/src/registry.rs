@@ -90,7 +90,10 @@ pub struct SnapshotFigures {
     pub held_by_vmm_us: Option<u64>,
     /// From request to usable snapshot.
     pub ready_us: u64,
-    /// Dirty set.
+    /// Pages looked at.
+    #[serde(default)]
+    pub captured: ByteCount,
+    /// Those that differed from the layers below.
     pub dirty: ByteCount,
     /// Stored pages.
     pub stored: ByteCount,

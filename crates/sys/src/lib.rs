@@ -12,6 +12,7 @@ pub mod mapping;
 pub mod pagemap;
 pub mod random;
 pub mod remote;
+pub mod schedule;
 pub mod shim_wire;
 pub mod socket;
 pub mod tsc;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use forkd_engine::{
-    BranchProbe, Engine, EngineConfig, EngineError, NoProgress, Snapshot, TemplateRequest,
+    BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, NoProgress, Snapshot,
+    TemplateRequest,
 };
 use forkd_types::{ByteCount, SnapshotTag};
 use tempfile::TempDir;
@@ -52,6 +53,7 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
             .parse()
             .expect("FORKD_ACCEL is an accelerator"),
         qemu: std::env::var_os("FORKD_QEMU").map(PathBuf::from),
+        features: HostFeatures::ALL,
         probe: None,
     }
 }
@@ -79,6 +81,12 @@ impl Lab {
     pub async fn with_probe(probe: Arc<dyn BranchProbe>) -> Self {
         let hot = TempDir::with_prefix_in("forkd-hot-", "/dev/shm").expect("a hot directory");
         Self::open(&hot.keep(), |config| config.probe = Some(probe)).await
+    }
+
+    /// A lab whose captures may use only these features of the host.
+    pub async fn with_features(features: HostFeatures) -> Self {
+        let hot = TempDir::with_prefix_in("forkd-hot-", "/dev/shm").expect("a hot directory");
+        Self::open(&hot.keep(), |config| config.features = features).await
     }
 
     async fn open(hot: &Path, change: impl FnOnce(&mut EngineConfig)) -> Self {

@@ -27,6 +27,10 @@ pub const RUNS_MAPPED_MAX: usize = 16_384;
 /// Ancestors of one snapshot that a child maps directly. Disk overlays nest as deep.
 pub const CHAIN_DEPTH_MAX: usize = 64;
 
+/// Memory layers that a running sandbox's branches have added to its chain, from which on they are
+/// merged.
+pub const DELTAS_BEFORE_MERGE: usize = 16;
+
 /// Overlays of a running sandbox's disk from which on they are merged.
 pub const OVERLAYS_BEFORE_FLATTEN: usize = 16;
 
@@ -36,6 +40,13 @@ pub const FLATTEN_DEADLINE: Duration = Duration::from_secs(600);
 /// Bytes copied between two looks at the fault queue: the longest that a faulting vCPU waits is one
 /// such copy.
 pub const SWEEP_CHUNK_BYTES: usize = 128 << 10;
+
+/// How long the capture's thread works, with real-time priority, before it rests: a virtual CPU
+/// that it has displaced is off for about this long.
+pub const SWEEP_BITE: Duration = Duration::from_micros(100);
+
+/// How long it rests then.
+pub const SWEEP_REST: Duration = Duration::from_micros(25);
 
 /// Any single QMP reply outside the pause window.
 pub const QMP_REPLY_DEADLINE: Duration = Duration::from_secs(10);
@@ -80,4 +91,5 @@ const _: () = assert!(SWEEP_CHUNK_BYTES.is_multiple_of(4096));
 const _: () = assert!(RUNS_MAPPED_MAX < 65_530 / 2);
 const _: () = assert!(PAUSE_REPLY_DEADLINE.as_millis() <= QMP_REPLY_DEADLINE.as_millis());
 const _: () = assert!(OVERLAYS_BEFORE_FLATTEN < CHAIN_DEPTH_MAX);
+const _: () = assert!(DELTAS_BEFORE_MERGE < CHAIN_DEPTH_MAX);
 const _: () = assert!(MEM_SIZE_MIB_MIN < MEM_SIZE_MIB_MAX);

@@ -1,12 +1,38 @@
-//! After a branch: keeping the source's disk shallow.
+//! After a branch: keeping the source's memory and disk shallow. The guest runs on; branches of
+//! this sandbox wait. A failure is logged and tried again after the next branch.
 
 use crate::collect::Candidates;
 use crate::engine::Inner;
 use crate::sandbox::{Machine, SandboxHandle};
+use forkd_store::merge;
 use forkd_types::limit;
 
-/// Merges the frozen overlays of a machine's disk when there are many. The guest runs on; branches
-/// of this sandbox wait. A failure is logged and tried again after the next branch.
+/// Merges the deltas that branches of this machine have added, when there are many: the next branch
+/// builds on what they show. Snapshots keep the layers that they list.
+pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
+    let origin = machine.origin.layers.clone();
+    let Some(memory) = machine.memory_mut() else { return };
+    let layers = memory.below.layers();
+    let own = layers.iter().position(|layer| !origin.contains(&layer.index.id));
+    // After a full branch the lowest layer of its own is a base, which is not merged.
+    let own = own.map(|first| first.max(1)).unwrap_or(layers.len());
+    if layers.len() - own < limit::DELTAS_BEFORE_MERGE {
+        return;
+    }
+    let merged = merge(&inner.files, &layers[own..]);
+    match merged.and_then(|merged| memory.below.with_merged(own, merged)) {
+        Ok(below) => {
+            memory.below = below;
+            let superseded = handle.replace_layers(machine.layers());
+            inner.collect(&Candidates { layers: superseded, overlays: Vec::new() });
+        }
+        Err(error) => {
+            tracing::warn!(sandbox = %handle.id(), %error, "a chain stays unmerged");
+        }
+    }
+}
+
+/// Merges the frozen overlays of a machine's disk when there are many.
 pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
     let Some(bytes) = machine.disk else { return };
     if machine.overlays.len() < limit::OVERLAYS_BEFORE_FLATTEN {
@@ -24,7 +50,7 @@ pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut 
             let top = machine.overlays.pop();
             let frozen = std::mem::take(&mut machine.overlays);
             machine.overlays = std::iter::once(merged).chain(top).collect();
-            handle.set_files(handle.layers(), machine.overlays.clone());
+            handle.replace_overlays(machine.overlays.clone());
             inner.collect(&Candidates { layers: Vec::new(), overlays: frozen });
         }
         Ok(false) => inner.files.remove_overlay(&merged),

@@ -19,7 +19,7 @@ mod publish;
 mod seal;
 mod window;
 
-pub(crate) use flatten::flatten_disk;
+pub(crate) use flatten::{flatten_disk, merge_deltas};
 pub use probe::{BranchProbe, ProbedBranch};
 pub(crate) use publish::in_background as publish_in_background;
 
@@ -27,15 +27,16 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forkd_capture::{CaptureStats, CaptureTarget, CapturedPages};
+use forkd_capture::Captured;
 use forkd_types::{BranchMode, BranchPhase, PhaseTimes, SnapshotTag};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::catalog::to_figures;
+use crate::collect::Candidates;
 use crate::engine::Inner;
 use crate::guest::GuestAgent;
-use crate::sandbox::{Machine, SandboxHandle};
+use crate::sandbox::{Machine, SandboxHandle, WatchedMemory};
 use crate::{BranchReport, EngineError, Flaw};
 
 /// A branch that a sandbox's task is asked for.
@@ -85,13 +86,6 @@ impl Steps<'_> {
     }
 }
 
-/// A branch after its pause window.
-struct Swept {
-    target: CaptureTarget,
-    pages: CapturedPages,
-    stats: CaptureStats,
-}
-
 /// Takes a branch and answers the order. Blocks for as long as it takes. The machine comes back in
 /// any case, running unless its VMM died.
 pub(crate) fn run(
@@ -119,6 +113,8 @@ pub(crate) fn run(
     }
     // Whoever asked may have gone away; the snapshot is there all the same.
     done.send(result).ok();
+    let superseded = handle.replace_layers(machine.layers());
+    inner.collect(&Candidates { layers: superseded, overlays: Vec::new() });
     machine
 }
 
@@ -159,7 +155,7 @@ impl Context<'_> {
         let probe = self.inner.config.probe.as_deref().map(|probe| (probe, branch));
         let mut steps = Steps { times: PhaseTimes::default(), probe };
         let prepared = steps.time(BranchPhase::Prepare, || self.prepare(machine))?;
-        let (after, sink) = self.window(machine, prepared, &mut steps)?;
+        let after = self.window(machine, prepared, &mut steps)?;
         let mut report = BranchReport {
             mode: self.mode,
             phases: steps.times.clone(),
@@ -170,24 +166,28 @@ impl Context<'_> {
         self.inner.catalog.show_figures(self.tag, to_figures(&report));
         // Nobody waits for this when the request is answered at the end.
         resumed.send(()).ok();
-        let swept = match after.capture {
+        let Captured { target, pages, stats } = match after.capture {
             window::Capture::Running(closed) => {
-                let captured = steps.time(BranchPhase::Sweep, || closed.sweep())?;
-                Swept { target: captured.target, pages: captured.pages, stats: captured.stats }
+                steps.time(BranchPhase::Sweep, || closed.sweep())?
             }
-            window::Capture::Done(swept) => swept,
+            window::Capture::Done(captured) => captured,
         };
-        machine.put_target(swept.target);
-        report.dirty = swept.stats.dirty.bytes();
-        report.stored = swept.stats.stored.bytes();
-        report.faults = swept.stats.faults;
-        report.fault_service_median = swept.stats.fault_service_median;
-        report.fault_service_max = swept.stats.fault_service_max;
-        let layers = steps.time(BranchPhase::Seal, || {
-            self.seal_layer(machine, sink, swept.pages, &after.device_state)
+        report.captured = stats.captured.bytes();
+        report.dirty = (stats.captured - stats.unchanged).bytes();
+        report.stored = stats.stored.bytes();
+        report.faults = stats.faults;
+        report.fault_service_median = stats.fault_service_median;
+        report.fault_service_max = stats.fault_service_max;
+        let below = steps.time(BranchPhase::Seal, || {
+            self.seal_layer(&after.below, after.sink, pages, &after.device_state)
         })?;
         report.phases = steps.times;
         report.ready = self.requested_at.elapsed();
-        self.seal_snapshot(layers, after.frozen_overlays, &report)
+        // Before the snapshot can be seen, and deleted.
+        self.handle.add_layers(below.ids());
+        self.seal_snapshot(&below, after.frozen_overlays, &report)?;
+        // Only now: what the target calls clean is in a layer that is kept.
+        machine.put_memory(WatchedMemory { target, below });
+        Ok(())
     }
 }

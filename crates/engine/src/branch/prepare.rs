@@ -5,18 +5,20 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-use forkd_capture::{CaptureMode, PageSink, PreparedCapture};
-use forkd_store::{LayerWriter, stored_union};
-use forkd_types::{BranchMode, ByteCount, LayerId, PageIndex, limit};
+use forkd_capture::{CapturePlan, Copy, NothingBelow, PageSink, PagesBelow, PreparedCapture};
+use forkd_store::{ChainPages, LayerWriter, OpenChain};
+use forkd_types::{BranchMode, ByteCount, LayerId, PageIndex, PageRun, limit};
 use forkd_vmm::DiskOverlay;
 
 use super::Context;
 use crate::EngineError;
-use crate::sandbox::{Machine, Protect};
+use crate::sandbox::{Machine, Protection, WatchedMemory};
 
 /// Everything that the pause window needs.
 pub(super) struct Prepared {
     pub(super) capture: PreparedCapture,
+    /// What the new layer is a difference to.
+    pub(super) below: OpenChain,
     pub(super) sink: LayerWriter,
     pub(super) overlay: Option<NewOverlay>,
     pub(super) device_state: PathBuf,
@@ -37,18 +39,42 @@ impl PageSink for LayerSink {
     }
 }
 
+/// An open chain as what captured pages are compared with.
+struct ChainBelow(ChainPages);
+
+impl PagesBelow for ChainBelow {
+    fn compare(&mut self, start: PageIndex, data: &[u8], same: &mut Vec<bool>) -> io::Result<()> {
+        self.0.compare(start, data, same)
+    }
+}
+
 impl Context<'_> {
     pub(super) fn prepare(&self, machine: &mut Machine) -> Result<Prepared, EngineError> {
         if machine.overlays.len() >= limit::CHAIN_DEPTH_MAX {
             return Err(EngineError::ChainTooDeep { id: self.handle.id().clone() });
         }
-        let protect = if self.mode == BranchMode::Live { Protect::Yes } else { Protect::No };
-        let mut target = machine.take_target(protect)?;
+        let protection = match self.mode {
+            BranchMode::Live => Protection::Required,
+            BranchMode::Diff | BranchMode::Full => Protection::IfPossible,
+        };
+        let WatchedMemory { mut target, below } = machine.take_memory(self.inner, protection)?;
         let dirty = target.dirty_bytes()?;
-        let (mode, expected) = self.capture_mode(machine, dirty)?;
+        let (also, expected) = self.pages_besides(&below, dirty);
         let sink = LayerWriter::create(&self.inner.files, machine.origin.memory, expected)?;
         let file = sink.file().map_err(|error| EngineError::Internal(error.to_string()))?;
-        let capture = target.prepare(mode, Box::new(LayerSink(file)))?;
+        let capture = target.prepare(CapturePlan {
+            copy: match self.mode {
+                BranchMode::Live => Copy::AfterResume,
+                BranchMode::Diff | BranchMode::Full => Copy::BeforeResume,
+            },
+            also,
+            sink: Box::new(LayerSink(file)),
+            below: match self.mode {
+                BranchMode::Full => Box::new(NothingBelow),
+                BranchMode::Live | BranchMode::Diff => Box::new(ChainBelow(below.pages())),
+            },
+            flaw: self.flaw(),
+        })?;
         let overlay = match machine.disk {
             None => None,
             Some(bytes) => {
@@ -63,24 +89,18 @@ impl Context<'_> {
             }
         };
         let device_state = self.inner.files.vm_directory(self.handle.id()).join("device-state");
-        Ok(Prepared { capture, sink, overlay, device_state })
+        Ok(Prepared { capture, below, sink, overlay, device_state })
     }
 
-    /// Which pages, and how many bytes they may be. Pages dirtied until the pause come on top; the
-    /// reserve is for them.
-    fn capture_mode(
-        &self,
-        machine: &Machine,
-        dirty: ByteCount,
-    ) -> Result<(CaptureMode, ByteCount), EngineError> {
+    /// Which pages besides the dirty ones, and how many bytes all of them may be. Pages dirtied
+    /// until the pause come on top; the reserve is for them.
+    fn pages_besides(&self, below: &OpenChain, dirty: ByteCount) -> (Vec<PageRun>, ByteCount) {
         match self.mode {
-            BranchMode::Live => Ok((CaptureMode::Live, dirty)),
-            BranchMode::Diff => Ok((CaptureMode::Paused { also: Vec::new() }, dirty)),
+            BranchMode::Live | BranchMode::Diff => (Vec::new(), dirty),
             BranchMode::Full => {
-                let layers = self.inner.open_chain(&machine.origin.layers)?;
-                let also = stored_union(&layers.iter().collect::<Vec<_>>());
+                let also = below.stored();
                 let below: ByteCount = also.iter().map(|run| run.bytes()).sum();
-                Ok((CaptureMode::Paused { also }, dirty + below))
+                (also, dirty + below)
             }
         }
     }

@@ -21,13 +21,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use forkd_capture::ClosedCapture;
-use forkd_store::LayerWriter;
+use forkd_capture::{Captured, ClosedCapture};
+use forkd_store::{LayerWriter, OpenChain};
 use forkd_types::{BranchMode, BranchPhase, LayerId, limit};
 use forkd_vmm::{PausePlan, PausedVm, Resumed};
 
 use super::prepare::Prepared;
-use super::{Context, Steps, Swept};
+use super::{Context, Steps};
 use crate::sandbox::Machine;
 use crate::{EngineError, Flaw};
 
@@ -35,6 +35,8 @@ use crate::{EngineError, Flaw};
 pub(super) struct AfterWindow {
     pub(super) resumed: Resumed,
     pub(super) capture: Capture,
+    pub(super) below: OpenChain,
+    pub(super) sink: LayerWriter,
     pub(super) device_state: PathBuf,
     /// The disk of the snapshot, lowest first.
     pub(super) frozen_overlays: Vec<LayerId>,
@@ -45,7 +47,7 @@ pub(super) enum Capture {
     /// Live: pages are protected and still to be copied.
     Running(ClosedCapture),
     /// All pages have been copied in the window.
-    Done(Swept),
+    Done(Captured),
 }
 
 impl Context<'_> {
@@ -54,8 +56,8 @@ impl Context<'_> {
         machine: &mut Machine,
         prepared: Prepared,
         steps: &mut Steps<'_>,
-    ) -> Result<(AfterWindow, LayerWriter), EngineError> {
-        let Prepared { capture, sink, overlay, device_state } = prepared;
+    ) -> Result<AfterWindow, EngineError> {
+        let Prepared { capture, below, sink, overlay, device_state } = prepared;
         let (new_id, node) = overlay.map(|new| (new.id, new.node)).unzip();
         let late = Flaw::LateDisk.is_built_in(self.flaw());
         let overlay = node.clone().filter(|_| !late);
@@ -76,8 +78,7 @@ impl Context<'_> {
                 BranchMode::Live => Capture::Running(closed),
                 BranchMode::Diff | BranchMode::Full => {
                     let captured = steps.time(BranchPhase::Sweep, || closed.sweep())?;
-                    let (target, pages) = (captured.target, captured.pages);
-                    Capture::Done(Swept { target, pages, stats: captured.stats })
+                    Capture::Done(captured)
                 }
             };
             let resumed = steps.time(BranchPhase::Resume, || PausedVm::resume(paused))?;
@@ -102,7 +103,7 @@ impl Context<'_> {
             }
         }
         let (resumed, capture) = outcome?;
-        Ok((AfterWindow { resumed, capture, device_state, frozen_overlays }, sink))
+        Ok(AfterWindow { resumed, capture, below, sink, device_state, frozen_overlays })
     }
 
     fn give_up_overlay(

@@ -32,7 +32,7 @@ struct View {
     agent: Option<GuestAgent>,
     /// All overlays of its disk, lowest first: they must not be removed under it.
     overlays: Vec<LayerId>,
-    /// All memory layers that it maps.
+    /// All memory layers that it maps or that its next branch builds on.
     layers: Vec<LayerId>,
 }
 
@@ -83,6 +83,22 @@ impl SandboxHandle {
         let mut view = self.lock();
         view.layers = layers;
         view.overlays = overlays;
+    }
+
+    /// These layers are needed too.
+    pub(crate) fn add_layers(&self, layers: Vec<LayerId>) {
+        self.lock().layers.extend(layers);
+    }
+
+    /// Exactly these layers are needed. Returns those that no longer are.
+    pub(crate) fn replace_layers(&self, layers: Vec<LayerId>) -> Vec<LayerId> {
+        let mut view = self.lock();
+        let before = std::mem::replace(&mut view.layers, layers);
+        before.into_iter().filter(|id| !view.layers.contains(id)).collect()
+    }
+
+    pub(crate) fn replace_overlays(&self, overlays: Vec<LayerId>) {
+        self.lock().overlays = overlays;
     }
 
     pub(crate) fn push_overlay(&self, overlay: LayerId) {

@@ -1,12 +1,13 @@
 //! What a sandbox's task owns.
 
 use forkd_capture::{CaptureTarget, WriteProtection};
-use forkd_store::SnapshotManifest;
+use forkd_store::{OpenChain, SnapshotManifest};
 use forkd_types::{ByteCount, LayerId};
 use forkd_vmm::{Vm, VmmError};
 use tokio::io::unix::AsyncFd;
 
 use crate::EngineError;
+use crate::engine::Inner;
 
 /// A VM with what a branch of it needs.
 #[derive(Debug)]
@@ -18,8 +19,16 @@ pub(crate) struct Machine {
     pub(crate) overlays: Vec<LayerId>,
     /// Size of the disk, if it has one.
     pub(crate) disk: Option<ByteCount>,
-    /// Its memory, made ready by the first branch. Lost when a capture fails; then made again.
-    target: Option<CaptureTarget>,
+    /// Its memory, made ready by the first branch. Lost when a branch fails; then made again.
+    memory: Option<WatchedMemory>,
+}
+
+/// A VM's memory with what the last branch of it left.
+#[derive(Debug)]
+pub(crate) struct WatchedMemory {
+    pub(crate) target: CaptureTarget,
+    /// What the pages that the target calls clean hold: the chain of the last branch.
+    pub(crate) below: OpenChain,
 }
 
 impl Machine {
@@ -29,28 +38,61 @@ impl Machine {
         overlays: Vec<LayerId>,
         disk: Option<ByteCount>,
     ) -> Self {
-        Self { vm, origin, overlays, disk, target: None }
+        Self { vm, origin, overlays, disk, memory: None }
     }
 
-    /// The VM's memory, ready to be captured; write-protectable if `protect` is asked for.
-    pub(crate) fn take_target(&mut self, protect: Protect) -> Result<CaptureTarget, EngineError> {
-        let known = self.target.take();
-        if let Some(target) = known.filter(|t| protect == Protect::No || t.can_protect()) {
-            return Ok(target);
+    /// The VM's memory, ready to be captured.
+    pub(crate) fn take_memory(
+        &mut self,
+        inner: &Inner,
+        protection: Protection,
+    ) -> Result<WatchedMemory, EngineError> {
+        let known = self.memory.take().filter(|memory| {
+            let fits = protection == Protection::IfPossible || memory.target.can_protect();
+            fits && memory.target.is_alive()
+        });
+        if let Some(memory) = known {
+            return Ok(memory);
         }
-        let protection = match protect {
-            Protect::No => WriteProtection::Unavailable,
-            Protect::Yes => {
+        let features = inner.config.features;
+        let write_protection = match (features.write_protect, protection) {
+            (true, Protection::Required) => {
                 WriteProtection::Userfaultfd(self.vm.userfaultfd().map_err(live_unavailable)?)
             }
+            (true, Protection::IfPossible) => self
+                .vm
+                .userfaultfd()
+                .map_or(WriteProtection::Unavailable, WriteProtection::Userfaultfd),
+            (false, Protection::Required) => {
+                let why = "write protection is switched off in forkd's configuration";
+                return Err(EngineError::LiveUnavailable(why.into()));
+            }
+            (false, Protection::IfPossible) => WriteProtection::Unavailable,
         };
         let ram = self.vm.ram();
-        Ok(CaptureTarget::new(ram.pid, ram.address, ram.length, protection)?)
+        let target =
+            CaptureTarget::new(ram.pid, ram.address, ram.length, write_protection, features)?;
+        let below = OpenChain::new(inner.open_chain(&self.origin.layers)?)?;
+        Ok(WatchedMemory { target, below })
     }
 
     /// Gives the memory back for the next branch.
-    pub(crate) fn put_target(&mut self, target: CaptureTarget) {
-        self.target = Some(target);
+    pub(crate) fn put_memory(&mut self, memory: WatchedMemory) {
+        self.memory = Some(memory);
+    }
+
+    /// What the next branch builds on, if one has been taken.
+    pub(crate) fn memory_mut(&mut self) -> Option<&mut WatchedMemory> {
+        self.memory.as_mut()
+    }
+
+    /// Layers that must not be removed: those that the VMM maps, and those that the next branch
+    /// builds on.
+    pub(crate) fn layers(&self) -> Vec<LayerId> {
+        let mut layers = self.origin.layers.clone();
+        let below = self.memory.as_ref().map(|memory| memory.below.ids()).unwrap_or_default();
+        layers.extend(below.into_iter().filter(|id| !self.origin.layers.contains(id)));
+        layers
     }
 
     /// A descriptor that becomes readable when the VMM ends.
@@ -64,15 +106,16 @@ impl Machine {
 
 /// Whether a capture needs write protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protect {
-    Yes,
-    No,
+pub(crate) enum Protection {
+    Required,
+    /// It saves looking at pages that the last branch has captured.
+    IfPossible,
 }
 
 /// A VMM that is gone is reported as such; anything else is the host's refusal.
 fn live_unavailable(error: VmmError) -> EngineError {
     match error {
         VmmError::Gone { .. } => error.into(),
-        other => EngineError::LiveUnavailable(other),
+        other => EngineError::LiveUnavailable(Box::new(other)),
     }
 }

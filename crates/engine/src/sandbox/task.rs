@@ -78,6 +78,7 @@ impl SandboxTask {
         let runtime = tokio::runtime::Handle::current();
         let back = blocking(move || {
             let mut machine = branch::run(&inner, &handle, machine, &agent, &runtime, order);
+            branch::merge_deltas(&inner, &handle, &mut machine);
             branch::flatten_disk(&inner, &handle, &mut machine);
             machine
         });

@@ -1,0 +1,350 @@
+//! Inside the capture's thread.
+//!
+//! The order within one page is: copy, account, release. So a wanted page that the ledger does not
+//! have is still protected, and what the sweep copies is what the page held at the branch point.
+//! Swept pages stay protected; pages are released only for a guest that writes to them.
+//!
+//! The one lock is taken for a batch of faults; see [`SharedWatch`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use forkd_sys::uffd::Userfaultfd;
+use forkd_types::{PAGE_BYTES, PageIndex, PageRun, limit};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+
+use crate::bitmap::PageBitmap;
+use crate::ledger::{CaptureStats, Ledger};
+use crate::pace::Pace;
+use crate::watch::{FAULTS_RESERVED, SharedWatch, Watch};
+use crate::worker::{Order, Protect, Source, Swept};
+use crate::{CaptureError, Copy, Flaw};
+
+/// Pages copied between two looks at the fault queue.
+const CHUNK_PAGES: u64 = limit::SWEEP_CHUNK_BYTES as u64 / PAGE_BYTES;
+/// Pages protected or released with one call at most, 16 MiB: the kernel holds page-table locks
+/// meanwhile, and a kernel without preemption the processor.
+const STRETCH_PAGES: u64 = 4096;
+/// Protecting what is protected costs less than another call.
+const GAP_PAGES: u64 = 64;
+
+/// One capture, as the thread knows it.
+pub(crate) struct Job {
+    pub(crate) ledger: Ledger,
+    pub(crate) copy: Copy,
+    pub(crate) flaw: Option<Flaw>,
+}
+
+pub(crate) struct Sweeper {
+    source: Source,
+    watch: SharedWatch,
+    abandoned: Arc<AtomicBool>,
+    job: Option<Job>,
+    /// Service times of the faults since the job began.
+    faults: Vec<Duration>,
+    addresses: Vec<u64>,
+    buffer: Vec<u8>,
+}
+
+impl Sweeper {
+    pub(crate) fn new(source: Source, watch: SharedWatch, abandoned: Arc<AtomicBool>) -> Self {
+        Self {
+            source,
+            watch,
+            abandoned,
+            job: None,
+            faults: Vec::with_capacity(FAULTS_RESERVED),
+            addresses: Vec::with_capacity(1024),
+            buffer: vec![0; limit::SWEEP_CHUNK_BYTES],
+        }
+    }
+
+    /// Serves until it is given up or fails; then lifts all protection.
+    pub(crate) fn run(mut self, bell: &OwnedFd, inbox: &Receiver<Order>) {
+        if let Err(error) = self.serve(bell, inbox) {
+            tracing::debug!(%error, "a capture's thread ends");
+        }
+        self.release_everything();
+    }
+
+    fn serve(&mut self, bell: &OwnedFd, inbox: &Receiver<Order>) -> Result<(), CaptureError> {
+        let mut pace = Pace::of_this_thread();
+        loop {
+            match inbox.try_recv() {
+                Ok(order) => self.obey(order, &mut pace)?,
+                Err(TryRecvError::Disconnected) => return Err(CaptureError::Abandoned),
+                Err(TryRecvError::Empty) => {
+                    pace.rest_if_due();
+                    if self.wait(bell)? == Waited::Yes {
+                        pace.has_rested();
+                    }
+                }
+            }
+            self.serve_faults()?;
+        }
+    }
+
+    /// Does what is asked for. After a failure the thread ends, and whoever asked is told why.
+    fn obey(&mut self, order: Order, pace: &mut Pace) -> Result<(), CaptureError> {
+        match order {
+            Order::Begin { job, protect, answer } => {
+                self.job = Some(*job);
+                self.faults.clear();
+                finish(&answer, self.protect(protect, pace))
+            }
+            Order::Sweep { answer } => finish(&answer, self.sweep(pace)),
+        }
+    }
+
+    fn protect(&mut self, what: Protect, pace: &mut Pace) -> Result<(), CaptureError> {
+        let Some(uffd) = self.source.uffd.clone() else { return Ok(()) };
+        let runs = match what {
+            Protect::Nothing => return Ok(()),
+            Protect::Everything => {
+                let mut watch = self.watch.lock();
+                watch.tracks = true;
+                drop(watch.take_open());
+                vec![PageRun::new(0, self.source.pages().get())]
+            }
+            Protect::Opened => {
+                let mut watch = self.watch.lock();
+                let opened = watch.take_open();
+                let runs = joined(&opened.runs());
+                watch.dirty = opened;
+                runs
+            }
+        };
+        for run in runs {
+            let (mut at, end) = (run.start.get(), run.end().get());
+            while at < end {
+                let stretch = PageRun::new(at, STRETCH_PAGES.min(end - at));
+                self.stop_if_abandoned()?;
+                self.serve_faults()?;
+                uffd.protect(self.address_of(stretch.start), stretch.bytes().get())?;
+                pace.rest_if_due();
+                at = stretch.end().get();
+            }
+        }
+        Ok(())
+    }
+
+    /// Captures what is wanted, and ends the job.
+    fn sweep(&mut self, pace: &mut Pace) -> Result<Swept, CaptureError> {
+        let guest_runs = self.job.as_ref().is_some_and(|job| job.copy == Copy::AfterResume);
+        let wanted = self.watch.lock().wanted.clone().ok_or(CaptureError::Abandoned)?;
+        for run in wanted.runs() {
+            let (mut at, end) = (run.start.get(), run.end().get());
+            while at < end {
+                self.stop_if_abandoned()?;
+                self.serve_faults()?;
+                let piece = PageRun::new(at, CHUNK_PAGES.min(end - at));
+                self.capture(piece)?;
+                if guest_runs {
+                    pace.rest_if_due();
+                }
+                at = piece.end().get();
+            }
+        }
+        let tracks = {
+            let mut watch = self.watch.lock();
+            watch.wanted = None;
+            watch.tracks
+        };
+        if !tracks {
+            self.release_runs(&wanted)?;
+        }
+        let job = self.job.take().ok_or(CaptureError::Abandoned)?;
+        let mut stats = CaptureStats::default();
+        summarize(&mut self.faults, &mut stats);
+        stats.captured = wanted.count();
+        stats.unchanged = job.ledger.unchanged_count();
+        stats.stored = job.ledger.stored_count();
+        Ok(Swept { pages: job.ledger.into_pages(), stats })
+    }
+
+    /// Lifts the protection of all pages of `set`: where the next capture will find what is dirty
+    /// by itself, faults would be for nothing.
+    fn release_runs(&mut self, set: &PageBitmap) -> Result<(), CaptureError> {
+        let Some(uffd) = self.source.uffd.clone() else { return Ok(()) };
+        for run in joined(&set.runs()) {
+            let (mut at, end) = (run.start.get(), run.end().get());
+            while at < end {
+                let stretch = PageRun::new(at, STRETCH_PAGES.min(end - at));
+                uffd.release(self.address_of(stretch.start), stretch.bytes().get())?;
+                at = stretch.end().get();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there is a fault or the bell rings.
+    fn wait(&self, bell: &OwnedFd) -> Result<Waited, CaptureError> {
+        let mut fds = vec![PollFd::new(bell, PollFlags::IN)];
+        if let Some(uffd) = &self.source.uffd {
+            fds.push(PollFd::new(uffd.as_ref(), PollFlags::IN));
+        }
+        let begun = Instant::now();
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(CaptureError::Thread(errno.into())),
+        }
+        if fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::NVAL)) {
+            return Err(CaptureError::Thread(rustix::io::Errno::SRCH.into()));
+        }
+        if fds[0].revents().intersects(PollFlags::IN) {
+            // Only resets the counter: what is rung for is in the queue of orders.
+            rustix::io::read(bell, &mut [0; 8]).ok();
+        }
+        Ok(if begun.elapsed() > limit::SWEEP_REST { Waited::Yes } else { Waited::No })
+    }
+
+    fn serve_faults(&mut self) -> Result<(), CaptureError> {
+        let Some(uffd) = self.source.uffd.clone() else { return Ok(()) };
+        let mut addresses = std::mem::take(&mut self.addresses);
+        addresses.clear();
+        uffd.read_write_faults(&mut addresses)?;
+        if !addresses.is_empty() {
+            let read_at = Instant::now();
+            let watch = self.watch.clone();
+            let mut watch = watch.lock();
+            for address in &addresses {
+                self.serve_fault(&uffd, &mut watch, *address)?;
+                if self.faults.len() < FAULTS_NOTED_MAX {
+                    self.faults.push(read_at.elapsed());
+                }
+            }
+        }
+        self.addresses = addresses;
+        Ok(())
+    }
+
+    fn serve_fault(
+        &mut self,
+        uffd: &Userfaultfd,
+        watch: &mut Watch,
+        address: u64,
+    ) -> Result<(), CaptureError> {
+        let page = PageIndex::containing(address.wrapping_sub(self.source.address));
+        let run = watch.note_write(page);
+        let flaw = self.job.as_ref().and_then(|job| job.flaw);
+        if Flaw::ReleaseBeforeCapture.is_built_in(flaw) {
+            uffd.release(self.address_of(run.start), run.bytes().get())?;
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        if let Some(wanted) = &watch.wanted {
+            let wanted = Arc::clone(wanted);
+            let (mut at, end) = (run.start.get(), run.end().get());
+            while at < end {
+                let is_wanted = |page: u64| wanted.contains(PageIndex::new(page));
+                let first = (at..end).find(|page| is_wanted(*page)).unwrap_or(end);
+                let last = (first..end).find(|page| !is_wanted(*page)).unwrap_or(end);
+                if first < last {
+                    self.capture(PageRun::new(first, last - first))?;
+                }
+                at = last;
+            }
+        }
+        Ok(uffd.release(self.address_of(run.start), run.bytes().get())?)
+    }
+
+    /// Captures what of `run` has not been captured.
+    fn capture(&mut self, run: PageRun) -> Result<(), CaptureError> {
+        let Some(job) = &mut self.job else { return Err(CaptureError::Abandoned) };
+        let (mut at, end) = (run.start.get(), run.end().get());
+        if Flaw::SkippedPage.is_built_in(job.flaw) && end - at > 2 {
+            job.ledger.skip(PageIndex::new(at + 1));
+        }
+        while at < end {
+            let known = |page: u64| job.ledger.has(PageIndex::new(page));
+            let first = (at..end).find(|page| !known(*page)).unwrap_or(end);
+            let last = (first..end).find(|page| known(*page)).unwrap_or(end);
+            if first < last {
+                let piece = PageRun::new(first, last - first);
+                let address = self.source.address + piece.start.byte_offset();
+                let buffer = &mut self.buffer[..piece.bytes().as_usize()];
+                let read = self.source.memory.read(address, buffer);
+                read.map_err(|source| CaptureError::Read { address, source })?;
+                job.ledger.take(piece.start, buffer).map_err(CaptureError::Sink)?;
+            }
+            at = last;
+        }
+        Ok(())
+    }
+
+    fn address_of(&self, page: PageIndex) -> u64 {
+        self.source.address + page.byte_offset()
+    }
+
+    fn stop_if_abandoned(&self) -> Result<(), CaptureError> {
+        if self.abandoned.load(Ordering::Relaxed) { Err(CaptureError::Abandoned) } else { Ok(()) }
+    }
+
+    /// A guest must not wait for a capture that has been given up. Should this fail because the VMM
+    /// is gone, nobody waits; should it fail otherwise, the owner closes the userfaultfd, which
+    /// lifts all protection as well.
+    fn release_everything(&self) {
+        if let Some(uffd) = &self.source.uffd
+            && let Err(error) = uffd.release(self.source.address, self.source.length)
+        {
+            tracing::debug!(%error, "protection of an abandoned capture was not lifted");
+        }
+    }
+}
+
+/// Fault times kept for one capture; a source that is not branched again faults on.
+const FAULTS_NOTED_MAX: usize = 1 << 20;
+
+#[derive(PartialEq, Eq)]
+enum Waited {
+    Yes,
+    No,
+}
+
+/// Tells whoever asked. An error also ends the thread, whose protection must not outlive it.
+fn finish<T>(
+    answer: &std::sync::mpsc::Sender<Result<T, CaptureError>>,
+    result: Result<T, CaptureError>,
+) -> Result<(), CaptureError> {
+    let ended = if result.is_err() { Err(CaptureError::Abandoned) } else { Ok(()) };
+    // Whoever asked may have given up waiting.
+    answer.send(result).ok();
+    ended
+}
+
+fn summarize(faults: &mut [Duration], stats: &mut CaptureStats) {
+    faults.sort_unstable();
+    stats.faults = faults.len() as u64;
+    stats.fault_service_median = faults.get(faults.len() / 2).copied();
+    stats.fault_service_max = faults.last().copied();
+}
+
+/// Runs in the order of their starts, with the short gaps between them filled.
+pub(crate) fn joined(runs: &[PageRun]) -> Vec<PageRun> {
+    let mut joined: Vec<PageRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match joined.last_mut() {
+            Some(last) if run.start.get() <= last.end().get() + GAP_PAGES => {
+                let end = run.end().max(last.end());
+                *last = PageRun::new(last.start.get(), end.get() - last.start.get());
+            }
+            _ => joined.push(*run),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_overlap_or_lie_close_together_become_one() {
+        let runs = [(0, 1), (0, 8), (4, 2), (8 + GAP_PAGES, 1), (1000, 5), (1002, 1)];
+        let runs = runs.map(|(start, count)| PageRun::new(start, count));
+        assert_eq!(joined(&runs), [PageRun::new(0, 9 + GAP_PAGES), PageRun::new(1000, 5)]);
+        assert_eq!(joined(&[]), []);
+    }
+}
