@@ -18,9 +18,9 @@ fn children_of_all_three_modes_hold_the_same_state() {
         source.sh("echo on-disk > /srv/file && sync").await;
         let digest = "hashlib.sha256(blob).hexdigest()";
         let expected = source.eval(digest).await;
-        for mode in [BranchMode::Full, BranchMode::Diff, BranchMode::Live] {
+        // Diff and live build on the branch before them: one layer more each.
+        for (mode, depth) in [(BranchMode::Full, 1), (BranchMode::Diff, 2), (BranchMode::Live, 3)] {
             let snapshot = source.try_branch(mode).await.unwrap();
-            let depth = if mode == BranchMode::Full { 1 } else { 2 };
             assert_eq!(snapshot.chain_depth, depth, "{mode}");
             let child = lab.one(&snapshot.tag).await;
             assert_eq!(child.eval(digest).await, expected, "{mode}");
