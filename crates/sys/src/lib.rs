@@ -11,6 +11,7 @@
 pub mod mapping;
 pub mod pagemap;
 pub mod random;
+pub mod realtime;
 pub mod remote;
 pub mod schedule;
 pub mod shim_wire;

@@ -1,4 +1,4 @@
-//! `build`: the programs that a user runs, in release form, and the static guest agent.
+//! `build`: the programs that a user runs, in release form, and the static programs of the guest.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,27 +11,32 @@ use crate::workspace::Workspace;
 /// Naming the target keeps the agent's flags away from build scripts and macros.
 pub(crate) const AGENT_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Builds `forkd`, the preload library and the guest agent.
+/// Builds `forkd`, the preload library, the guest agent and the meter.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--release", "--locked", "-p", "forkd-cli", "-p", "forkd-shim"]);
     run_visible(&mut cargo).context("build forkd")?;
     agent(workspace)?;
+    for_guest(workspace, "forkd-meter", workspace.meter())?;
     Ok(())
 }
 
-/// Builds the guest agent and checks that it needs no library in the guest.
+/// Builds the guest agent.
 pub(crate) fn agent(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    for_guest(workspace, "forkd-agent", workspace.agent())
+}
+
+/// Builds a program of the guest and checks that it needs no library there.
+fn for_guest(workspace: &Workspace, package: &str, path: PathBuf) -> anyhow::Result<PathBuf> {
     let mut cargo = workspace.cargo();
     cargo
-        .args(["build", "--quiet", "--locked", "-p", "forkd-agent", "--profile", "agent"])
+        .args(["build", "--quiet", "--locked", "-p", package, "--profile", "agent"])
         .args(["--target", AGENT_TARGET])
         // A folder of its own: other flags would rebuild everything in the shared one.
         .env("CARGO_TARGET_DIR", workspace.target.join("agent"))
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    run_visible(&mut cargo).context("build the guest agent")?;
-    let path = workspace.agent();
+    run_visible(&mut cargo).with_context(|| format!("build {package}"))?;
     let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
     if !is_static_elf(&bytes) {
         bail!("{} is not a static program; it could not run in every image", path.display());

@@ -62,6 +62,11 @@ impl Workspace {
         self.target.join("agent").join(crate::build::AGENT_TARGET).join("agent/forkd-agent")
     }
 
+    /// The static program that measures in guests.
+    pub(crate) fn meter(&self) -> PathBuf {
+        self.agent().with_file_name("forkd-meter")
+    }
+
     /// The path as seen from the root, for messages.
     pub(crate) fn relative<'a>(&self, path: &'a Path) -> &'a Path {
         path.strip_prefix(&self.root).unwrap_or(path)
