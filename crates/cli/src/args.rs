@@ -118,6 +118,7 @@ pub(crate) enum Verb {
     Rm(verb::rm::Options),
     Logs(verb::logs::Options),
     Doctor(verb::doctor::Options),
+    Bench(verb::bench::Options),
     Stop(verb::stop::Options),
 }
 

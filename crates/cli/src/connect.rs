@@ -6,6 +6,7 @@
 //!                            else lock, look again, start `forkd serve`, wait for /healthz
 //! ```
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
@@ -78,13 +79,35 @@ async fn start(client: &Client, run_dir: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     let log = run_dir.join("daemon.log");
-    let mut daemon = spawn(&log)?;
+    let mut daemon = spawn(&log, &[])?;
+    until_it_answers(client, &mut daemon, &log, deadline).await
+}
+
+/// Starts a daemon with these options of `serve` and waits until it answers. `log` gets its log.
+/// Where it shall listen must not be open to others; what becomes of it is up to the caller, who
+/// gets it as soon as there is a process.
+pub(crate) async fn start_own(
+    client: &Client,
+    log: &Path,
+    options: &[OsString],
+    daemon: &mut Option<Child>,
+) -> anyhow::Result<()> {
+    let daemon = daemon.insert(spawn(log, options)?);
+    until_it_answers(client, daemon, log, Instant::now() + START_DEADLINE).await
+}
+
+async fn until_it_answers(
+    client: &Client,
+    daemon: &mut Child,
+    log: &Path,
+    deadline: Instant,
+) -> anyhow::Result<()> {
     while !is_alive(client).await {
         if let Some(status) = daemon.try_wait().context("watch the daemon")? {
-            return Err(not_started(&format!("it ended with {status}"), &log));
+            return Err(not_started(&format!("it ended with {status}"), log));
         }
         if Instant::now() > deadline {
-            return Err(not_started(&format!("no answer within {START_DEADLINE:?}"), &log));
+            return Err(not_started(&format!("no answer within {START_DEADLINE:?}"), log));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -112,7 +135,7 @@ async fn start_lock(run_dir: &Path, deadline: Instant) -> anyhow::Result<File> {
 }
 
 /// Starts `forkd serve` with our own environment; it detaches itself from this session.
-fn spawn(log: &Path) -> anyhow::Result<Child> {
+fn spawn(log: &Path, options: &[OsString]) -> anyhow::Result<Child> {
     if log.exists() {
         fs::rename(log, log.with_extension("log.old")).context("keep the previous log")?;
     }
@@ -120,6 +143,7 @@ fn spawn(log: &Path) -> anyhow::Result<Child> {
     let program = std::env::current_exe().context("find the running executable")?;
     Command::new(program)
         .args(["serve", "--detached"])
+        .args(options)
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)

@@ -84,6 +84,15 @@ impl Surroundings {
         let places = [self.exe_dir.join(NAME), self.exe_dir.join("../lib/forkd").join(NAME)];
         first_existing(places, exists)
     }
+
+    /// The first place of the meter that `exists`; the first of all when none does. In a build tree
+    /// the program of that name beside ours is not the static one.
+    pub(crate) fn meter(&self, exists: impl Fn(&Path) -> bool) -> PathBuf {
+        const NAME: &str = "forkd-meter";
+        let built = "../agent/x86_64-unknown-linux-gnu/agent";
+        let places = ["../lib/forkd", built].map(|place| self.exe_dir.join(place).join(NAME));
+        first_existing(places, exists)
+    }
 }
 
 fn first_existing(places: [PathBuf; 2], exists: impl Fn(&Path) -> bool) -> PathBuf {
@@ -138,5 +147,6 @@ mod tests {
         assert_eq!(user().image_dir(|path| path == Path::new(built)), Path::new(built));
         assert_eq!(user().image_dir(|_| false), Path::new(installed));
         assert!(user().shim(|_| false).ends_with("bin/libforkd_shim.so"));
+        assert!(user().meter(|_| false).ends_with("lib/forkd/forkd-meter"));
     }
 }

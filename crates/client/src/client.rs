@@ -111,6 +111,15 @@ impl Client {
         self.get(&format!("/v1/snapshots/{}/info", segment(tag))).await
     }
 
+    /// `GET /v1/snapshots/:tag/info` as the daemon writes it, with fields that this version of the
+    /// client does not know.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn snapshot_info_json(&self, tag: &str) -> Result<serde_json::Value, ClientError> {
+        self.get(&format!("/v1/snapshots/{}/info", segment(tag))).await
+    }
+
     /// `POST /v1/snapshots`: builds a template and answers when it is ready.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
-//! The verbs, one file each: its options and what it does with them.
+//! The verbs, one file or folder each: its options and what it does with them.
 
+pub(crate) mod bench;
 pub(crate) mod branch;
 pub(crate) mod cp;
 pub(crate) mod doctor;
@@ -39,6 +40,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Rm(options) => rm::run(&global, options).await,
         Verb::Logs(options) => logs::run(&global, options).await.map(done),
         Verb::Doctor(options) => doctor::run(&global, options).await,
+        Verb::Bench(options) => bench::run(&global, options).await.map(done),
         Verb::Stop(_) => stop::run(&global).await.map(done),
     }
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run(global: &Global) -> anyhow::Result<()> {
 
 /// Asks the process to end and waits until it has. The descriptor names this very process, so its
 /// number cannot come to mean another one meanwhile.
-fn terminate(pid: rustix::process::Pid) -> anyhow::Result<()> {
+pub(crate) fn terminate(pid: rustix::process::Pid) -> anyhow::Result<()> {
     let process = pidfd_open(pid, PidfdFlags::empty()).context("open the daemon's process")?;
     pidfd_send_signal(&process, Signal::TERM).context("signal the daemon")?;
     let deadline = Timespec::try_from(STOP_DEADLINE)?;

@@ -1,0 +1,86 @@
+//! A daemon of the measurement's own, in directories that go with it.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Child;
+
+use anyhow::Context as _;
+use forkd_client::{Client, Target};
+use tempfile::TempDir;
+
+use crate::verb::stop;
+use crate::{connect, report, settings};
+
+/// Where hot layers are by default: a tmpfs that every distribution mounts.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// A daemon that ends with this value, and with it its VMs and all its files.
+pub(super) struct OwnDaemon {
+    client: Client,
+    process: Option<Child>,
+    directories: Vec<TempDir>,
+}
+
+impl OwnDaemon {
+    /// Starts one. Its durable files are in a new directory below `store`, its hot layers in one
+    /// below `hot`.
+    pub(super) async fn start(store: Option<&Path>, hot: Option<&Path>) -> anyhow::Result<Self> {
+        // The path of a socket is short.
+        let home = TempDir::with_prefix("fb-").context("create a directory")?;
+        let hot = directory_in(hot.unwrap_or(Path::new(SHARED_MEMORY)))?;
+        let mut options = option("--home", home.path());
+        options.extend(option("--hot-dir", hot.path()));
+        let run_dir = home.path().join("run");
+        settings::secure_run_dir(&run_dir)?;
+        let client = Client::new(Target::Socket(run_dir.join("forkd.sock")))?;
+        let mut daemon = Self { client, process: None, directories: vec![home, hot] };
+        if let Some(store) = store {
+            let state = directory_in(store)?;
+            options.extend(option("--state-dir", state.path()));
+            daemon.directories.push(state);
+        }
+        let log = run_dir.join("daemon.log");
+        let client = daemon.client.clone();
+        connect::start_own(&client, &log, &options, &mut daemon.process).await?;
+        Ok(daemon)
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Ends the daemon and removes everything.
+    pub(super) fn end(mut self) -> anyhow::Result<()> {
+        self.close()
+    }
+
+    fn close(&mut self) -> anyhow::Result<()> {
+        if let Some(mut process) = self.process.take()
+            && process.try_wait().context("watch the daemon")?.is_none()
+        {
+            // Its sandboxes go with it.
+            stop::terminate(rustix::process::Pid::from_child(&process))?;
+            process.wait().context("wait for the daemon")?;
+        }
+        let closed: Vec<_> = self.directories.drain(..).map(TempDir::close).collect();
+        closed.into_iter().collect::<Result<(), _>>().context("remove what was measured with")
+    }
+}
+
+impl Drop for OwnDaemon {
+    fn drop(&mut self) {
+        if let Err(problem) = self.close() {
+            report::note(&format!("something is left behind: {problem:#}"));
+        }
+    }
+}
+
+fn directory_in(parent: &Path) -> anyhow::Result<TempDir> {
+    let parent = std::path::absolute(parent)?;
+    TempDir::with_prefix_in("forkd-bench-", &parent)
+        .with_context(|| format!("create a directory in `{}`", parent.display()))
+}
+
+fn option(name: &str, path: &Path) -> Vec<OsString> {
+    vec![name.into(), path.into()]
+}
