@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::daemon::OwnDaemon;
+use super::guest::Writer;
 use super::measure::Measurement;
 use super::row::Row;
 use super::summary;
@@ -65,6 +66,12 @@ pub(crate) struct Options {
     /// MiB that this program writes to, over and over
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(super) write_area_mib: u64,
+    /// How much of a page it writes at a time; with `word` its throughput counts whole pages
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Touch::Page)]
+    pub(super) write_touch: Touch,
+    /// In which order it writes the pages
+    #[arg(long, value_enum, value_name = "ORDER", default_value_t = Order::Sequential)]
+    pub(super) write_order: Order,
     /// Keep all snapshots, and compare the first branches with the last
     #[arg(long)]
     pub(super) chain: bool,
@@ -100,6 +107,24 @@ impl WaitFor {
     }
 }
 
+/// How much of a page the writer writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Touch {
+    /// One word
+    Word,
+    /// All of it
+    Page,
+}
+
+/// Which page the writer writes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Order {
+    /// The one behind the last
+    Sequential,
+    /// Any
+    Random,
+}
+
 /// How much a program in the guest writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteLoad {
@@ -116,6 +141,22 @@ impl WriteLoad {
             Self::Max => Some("max".to_owned()),
             Self::MibPerSecond(rate) => Some(rate.to_string()),
         }
+    }
+}
+
+impl Options {
+    /// What the meter is told to write, if anything is written.
+    pub(super) fn writer(&self) -> Option<Writer> {
+        let touch = match self.write_touch {
+            Touch::Word => "word",
+            Touch::Page => "page",
+        };
+        let order = match self.write_order {
+            Order::Sequential => "sequential",
+            Order::Random => "random",
+        };
+        let rate = self.write_load.rate()?;
+        Some(Writer { mib: self.write_area_mib, rate, touch, order })
     }
 }
 
@@ -262,8 +303,7 @@ fn settings(options: &Options) -> serde_json::Value {
         "wait": options.wait.iter().map(|wait| wait.name()).collect::<Vec<_>>(),
         "iterations": options.iterations,
         "dirty_mib": options.dirty_mib,
-        "write_load": options.write_load.rate().unwrap_or("none".to_owned()),
-        "write_area_mib": options.write_area_mib,
+        "writer": options.writer(),
         "chain": options.chain,
     })
 }

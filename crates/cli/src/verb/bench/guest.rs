@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use forkd_api::ExecRequest;
 use forkd_client::Client;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::report::Hinted;
 
@@ -31,6 +31,17 @@ pub(super) struct Stall {
     pub(super) spun_ns: u64,
     /// The longest gap that began in each millisecond.
     pub(super) longest_ns: Vec<u64>,
+}
+
+/// What the writer does, in the words of the meter.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Writer {
+    /// Size of its area.
+    pub(super) mib: u64,
+    /// MiB per second, or `max`.
+    pub(super) rate: String,
+    pub(super) touch: &'static str,
+    pub(super) order: &'static str,
 }
 
 /// What the writer has written so far.
@@ -88,8 +99,10 @@ impl Guest {
     }
 
     /// Starts the writer.
-    pub(super) async fn start_writer(&self, mib: u64, rate: &str) -> anyhow::Result<()> {
-        let args = ["write", "--mib", &mib.to_string(), "--rate", rate];
+    pub(super) async fn start_writer(&self, writer: &Writer) -> anyhow::Result<()> {
+        let Writer { mib, rate, touch, order } = writer;
+        let mib = mib.to_string();
+        let args = ["write", "--mib", &mib, "--rate", rate, "--touch", touch, "--order", order];
         self.meter::<serde_json::Value>(&args).await.map(drop)
     }
 

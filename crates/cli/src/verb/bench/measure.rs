@@ -80,8 +80,8 @@ impl<'a> Measurement<'a> {
         if options.dirty_mib > 0 {
             guest.hold_dirty(options.dirty_mib).await?;
         }
-        if let Some(rate) = options.write_load.rate() {
-            guest.start_writer(options.write_area_mib, &rate).await?;
+        if let Some(writer) = options.writer() {
+            guest.start_writer(&writer).await?;
         }
         Ok(Self { client, options, guest, prepare_ms: 0.0 })
     }

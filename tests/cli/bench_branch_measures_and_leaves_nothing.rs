@@ -1,0 +1,190 @@
+//! Goal: `forkd bench branch` measures every figure that it promises, from host and guest, and its
+//! daemon, its VMs and its files are gone afterwards, also when it is interrupted.
+//!
+//! Method: a small guest, few iterations, a directory for its durable files and one for its hot
+//! layers that must be empty at the end. Breaks when a figure is missing without a reason, when the
+//! stall meter cannot have its CPU, when the load in the guest is not felt, or when anything
+//! outlives the command.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const GUEST: [&str; 6] = ["bench", "branch", "--image", "tiny", "--mem-size-mib", "128"];
+
+/// Places of one measurement.
+struct Bench {
+    store: TempDir,
+    hot: TempDir,
+    temporary: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            store: TempDir::with_prefix("fbs-").unwrap(),
+            hot: TempDir::with_prefix_in("fbh-", "/dev/shm").unwrap(),
+            temporary: TempDir::with_prefix("fbt-").unwrap(),
+        }
+    }
+
+    fn start(&self, more: &[&str]) -> Child {
+        let program = std::env::var_os("FORKD_BIN");
+        let program = program.expect("FORKD_BIN is not set: run the tests with `make test`");
+        Command::new(program)
+            .args(GUEST)
+            .args(["--store".as_ref(), self.store.path()])
+            .args(["--hot".as_ref(), self.hot.path()])
+            .args(more)
+            .env("TMPDIR", self.temporary.path())
+            .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// The VMMs that run at this moment.
+    fn vmms(&self) -> Vec<Pid> {
+        let found = self.processes().into_iter().filter(|(_, line)| line.contains("qemu"));
+        found.map(|(pid, _)| pid).collect()
+    }
+
+    fn assert_nothing_is_left(&self) {
+        for place in [&self.store, &self.hot, &self.temporary] {
+            let left: Vec<_> = std::fs::read_dir(place.path()).unwrap().flatten().collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+        let processes = self.processes();
+        assert!(processes.is_empty(), "{processes:?}");
+    }
+
+    /// Processes whose command lines name one of the places: daemon and VMMs.
+    fn processes(&self) -> Vec<(Pid, String)> {
+        let hot = self.hot.path().to_string_lossy();
+        let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+            let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+            let bytes = std::fs::read(entry.path().join("cmdline")).ok()?;
+            Some((pid, String::from_utf8_lossy(&bytes).replace('\0', " ")))
+        });
+        // The command that measures names them too.
+        all.filter(|(_, line)| line.contains(&*hot) && !line.contains("bench branch")).collect()
+    }
+}
+
+fn rows_of<'a>(result: &'a Value, mode: &str) -> Vec<&'a Value> {
+    result["rows"].as_array().unwrap().iter().filter(|row| row["mode"] == mode).collect()
+}
+
+#[test]
+fn every_figure_is_measured_under_load_and_nothing_is_left() {
+    let bench = Bench::new();
+    let load = ["--dirty-mib", "8", "--write-load", "20", "--write-area-mib", "8"];
+    let more = ["--json", "--iterations", "3", "--mode", "live,diff", "--wait", "ready"];
+    let output = bench.start(&[&load[..], &more].concat()).wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    bench.assert_nothing_is_left();
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["complete"], true);
+    assert_eq!(result["rows"].as_array().unwrap().len(), 9);
+    for mode in ["live", "diff"] {
+        let rows = rows_of(&result, mode);
+        assert_eq!(rows.len(), 3);
+        for row in rows {
+            assert_complete(row);
+        }
+    }
+    for row in rows_of(&result, "floor") {
+        assert!(row["guest_gap_ms"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["pause_ms"].is_null() && row["note"] != "", "{row}");
+    }
+    let summary = result["summary"].as_array().unwrap();
+    assert!(summary.iter().any(|entry| entry["figure"] == "pause_ms" && entry["n"] == 3));
+}
+
+/// A figure is a positive number, or its absence is explained.
+fn assert_complete(row: &Value) {
+    let note = row["note"].as_str().unwrap();
+    for (name, value) in row.as_object().unwrap() {
+        assert!(!value.is_null() || note.contains(&format!("{name}: ")), "{name} in {row}");
+    }
+    for name in [
+        "pause_ms",
+        "phases_ms.pause",
+        "round_trip_ms",
+        "ready_ms",
+        "durable_ms",
+        "guest_gap_ms",
+        "writer_before_mib_per_s",
+        "writer_after_mib_per_s",
+    ] {
+        assert!(row[name].as_f64().is_some_and(|value| value > 0.0), "{name} in {row}");
+    }
+    // The area that is written anew before each branch, and what the guest wrote besides.
+    assert!(row["dirty_bytes"].as_u64().unwrap() >= 8 << 20, "{row}");
+    assert!(row["stored_bytes"].as_u64().unwrap() >= 8 << 20, "{row}");
+    assert!(row["writer_before_mib_per_s"].as_f64().unwrap() < 30.0, "{row}");
+}
+
+#[test]
+fn a_vmm_that_is_held_up_is_seen_as_a_gap_in_the_guest() {
+    const HELD: Duration = Duration::from_millis(300);
+    let bench = Bench::new();
+    let mut child = bench.start(&["--json", "--iterations", "1", "--wait", "resumed"]);
+    // In every window of a second the VMM is stopped at least once.
+    while child.try_wait().unwrap().is_none() {
+        let vmms = bench.vmms();
+        let send = |signal| vmms.iter().for_each(|vmm| drop(kill_process(*vmm, signal)));
+        send(Signal::STOP);
+        std::thread::sleep(HELD);
+        send(Signal::CONT);
+        std::thread::sleep(HELD);
+    }
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let gap_ms = row["guest_gap_ms"].as_f64().unwrap();
+        assert!(gap_ms > HELD.as_secs_f64() * 900.0, "{gap_ms} in {row}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_daemon_and_its_vms_and_removes_their_files() {
+    let bench = Bench::new();
+    let child = bench.start(&["--iterations", "1000"]);
+    let begun = Instant::now();
+    while bench.vmms().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "no VM was started");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("interrupted"), "{errors}");
+    bench.assert_nothing_is_left();
+}
+
+#[test]
+fn a_guest_with_one_cpu_and_a_missing_meter_are_refused_with_a_remedy() {
+    let bench = Bench::new();
+    for (more, word) in
+        [(["--vcpus", "1"], "virtual CPU"), (["--meter", "/nonexistent"], "/nonexistent")]
+    {
+        let output = bench.start(&more).wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{more:?}");
+        assert!(errors.contains(word) && errors.contains("hint: "), "{errors}");
+        bench.assert_nothing_is_left();
+    }
+}
