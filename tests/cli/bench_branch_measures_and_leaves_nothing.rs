@@ -6,7 +6,6 @@
 //! stall meter cannot have its CPU, when the load in the guest is not felt, or when anything
 //! outlives the command.
 
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -37,10 +36,12 @@ impl Bench {
         let program = program.expect("FORKD_BIN is not set: run the tests with `make test`");
         Command::new(program)
             .args(GUEST)
-            .args(["--store".as_ref(), self.store.path()])
             .args(["--hot".as_ref(), self.hot.path()])
             .args(more)
             .env("TMPDIR", self.temporary.path())
+            // Of another daemon, which must not be touched.
+            .env("FORKD_HOME", self.temporary.path().join("other"))
+            .env("FORKD_STATE_DIR", self.temporary.path().join("other-state"))
             .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -84,8 +85,9 @@ fn rows_of<'a>(result: &'a Value, mode: &str) -> Vec<&'a Value> {
 fn every_figure_is_measured_under_load_and_nothing_is_left() {
     let bench = Bench::new();
     let load = ["--dirty-mib", "8", "--write-load", "20", "--write-area-mib", "8"];
+    let store = ["--store", bench.store.path().to_str().unwrap()];
     let more = ["--json", "--iterations", "3", "--mode", "live,diff", "--wait", "ready"];
-    let output = bench.start(&[&load[..], &more].concat()).wait_with_output().unwrap();
+    let output = bench.start(&[&load[..], &store, &more].concat()).wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     bench.assert_nothing_is_left();
@@ -139,7 +141,12 @@ fn a_vmm_that_is_held_up_is_seen_as_a_gap_in_the_guest() {
     // In every window of a second the VMM is stopped at least once.
     while child.try_wait().unwrap().is_none() {
         let vmms = bench.vmms();
-        let send = |signal| vmms.iter().for_each(|vmm| drop(kill_process(*vmm, signal)));
+        let send = |signal| {
+            for vmm in &vmms {
+                // It may have ended meanwhile.
+                kill_process(*vmm, signal).ok();
+            }
+        };
         send(Signal::STOP);
         std::thread::sleep(HELD);
         send(Signal::CONT);

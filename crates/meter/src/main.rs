@@ -3,7 +3,7 @@
 //! ```text
 //!  forkd-meter stall --most-ms N           reads the clock at real-time priority, notes gaps
 //!  forkd-meter write --mib N --rate R      writes pages all the time, counts them
-//!  forkd-meter dirty --mib N               holds pages that were written, writes them again if asked
+//!  forkd-meter dirty --mib N               holds written pages, writes them again if asked
 //!  forkd-meter ask stall|write|dirty WORD  asks one of them something, prints its answer
 //! ```
 //!

@@ -10,7 +10,7 @@ use std::io;
 pub fn take_first_in_first_out(priority: u8) -> io::Result<()> {
     let parameter = libc::sched_param { sched_priority: i32::from(priority) };
     // JUSTIFICATION: no safe wrapper of this system call exists.
-    // SAFETY: 0 means the calling thread; the parameter lives through the call, which only reads it.
+    // SAFETY: 0 means the calling thread; the parameter outlives the call, which only reads it.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -33,12 +33,12 @@ impl OwnDaemon {
         let run_dir = home.path().join("run");
         settings::secure_run_dir(&run_dir)?;
         let client = Client::new(Target::Socket(run_dir.join("forkd.sock")))?;
-        let mut daemon = Self { client, process: None, directories: vec![home, hot] };
-        if let Some(store) = store {
-            let state = directory_in(store)?;
-            options.extend(option("--state-dir", state.path()));
-            daemon.directories.push(state);
-        }
+        let state = store.map(directory_in).transpose()?;
+        // Each place is named: the environment may name those of another daemon.
+        let state_dir = state.as_ref().map_or(home.path().join("state"), |s| s.path().to_owned());
+        options.extend(option("--state-dir", &state_dir));
+        let directories = [Some(home), Some(hot), state].into_iter().flatten().collect();
+        let mut daemon = Self { client, process: None, directories };
         let log = run_dir.join("daemon.log");
         let client = daemon.client.clone();
         connect::start_own(&client, &log, &options, &mut daemon.process).await?;

@@ -51,6 +51,8 @@ pub(super) struct Measurement<'a> {
     guest: Guest,
     /// The time of the guest from the last branch's request to its resume.
     prepare_ms: f64,
+    /// Branches so far.
+    count: u32,
 }
 
 /// A branch on its way.
@@ -83,7 +85,7 @@ impl<'a> Measurement<'a> {
         if let Some(writer) = options.writer() {
             guest.start_writer(&writer).await?;
         }
-        Ok(Self { client, options, guest, prepare_ms: 0.0 })
+        Ok(Self { client, options, guest, prepare_ms: 0.0, count: 0 })
     }
 
     /// One branch, measured.
@@ -97,7 +99,8 @@ impl<'a> Measurement<'a> {
         let before = self.before().await?;
         let begun = self.start_stall().await?;
         let requested = Instant::now();
-        let branched = self.request(iteration, mode, wait, requested).await?;
+        self.count += 1;
+        let branched = self.request(mode, wait, requested).await?;
         let tag = branched.answer.snapshot.tag.clone();
         row.set("round_trip_ms", Ok(branched.round_trip_ms));
         until(branched.resumed_at + GAP_AFTER + GAP_MARGIN).await;
@@ -169,13 +172,12 @@ impl<'a> Measurement<'a> {
 
     async fn request(
         &self,
-        iteration: u32,
         mode: BranchMode,
         wait: WaitFor,
         requested: Instant,
     ) -> anyhow::Result<Branched> {
         let request = BranchRequest {
-            tag: Some(format!("b-{iteration}-{mode}-{}", wait.name())),
+            tag: Some(format!("branch-{}", self.count)),
             mode: Some(mode.name().to_owned()),
             wait: wait == WaitFor::Ready,
             ..BranchRequest::default()
