@@ -1,8 +1,9 @@
 xtask := cargo run -q --locked -p xtask --profile dev --
 
-.PHONY: demo test lint images build setup
+.PHONY: demo test test-kvm lint images build setup
 demo: ; @$(xtask) demo
 test: ; @$(xtask) test
+test-kvm: ; @$(xtask) test kvm
 lint: ; @$(xtask) lint
 images: ; @$(xtask) images
 build: ; @$(xtask) build

@@ -40,6 +40,7 @@ impl ServeConfig {
             accelerator: self.accelerator,
             qemu: self.qemu.clone(),
             features: HostFeatures::ALL,
+            kvm_probe_deadline: forkd_types::limit::KVM_PROBE_DEADLINE,
             probe: None,
         }
     }

@@ -15,8 +15,6 @@ use tokio::net::UnixStream;
 use crate::guest::GuestAgent;
 use crate::{AcceleratorChoice, EngineConfig, EngineError, images};
 
-/// On hardware a guest answers in under a second.
-const PROBE_DEADLINE: Duration = Duration::from_secs(6);
 /// RAM of the guest that is booted.
 const PROBE_MEMORY: ByteCount = ByteCount::from_mib(128);
 
@@ -116,7 +114,8 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
         directory: directory.clone(),
         start: Start::Boot,
     };
-    let booted = boot_and_greet(spec, tools(config, Accelerator::Kvm)).await;
+    let tools = tools(config, Accelerator::Kvm);
+    let booted = boot_and_greet(spec, tools, config.kvm_probe_deadline).await;
     for path in [directory, ram] {
         remove(&path);
     }
@@ -130,7 +129,11 @@ fn remove(path: &PathBuf) {
     }
 }
 
-async fn boot_and_greet(spec: VmSpec, tools: VmmTools) -> Result<Duration, EngineError> {
+async fn boot_and_greet(
+    spec: VmSpec,
+    tools: VmmTools,
+    deadline: Duration,
+) -> Result<Duration, EngineError> {
     let begun = Instant::now();
     let socket = spec.agent_socket();
     let vm = crate::sandbox::blocking(move || Vm::start(spec, &tools)).await??;
@@ -138,7 +141,7 @@ async fn boot_and_greet(spec: VmSpec, tools: VmmTools) -> Result<Duration, Engin
         .await
         .map_err(|error| EngineError::Internal(error.to_string()))?;
     let agent = GuestAgent::connect(stream)?;
-    let greeted = agent.hello(PROBE_DEADLINE).await;
+    let greeted = agent.hello(deadline).await;
     crate::sandbox::blocking(move || vm.kill()).await?;
     greeted?;
     Ok(begun.elapsed())

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forkd_capture::HostFeatures;
 use forkd_vmm::Accelerator;
@@ -28,6 +29,11 @@ pub struct EngineConfig {
     pub qemu: Option<PathBuf>,
     /// What captures may use of the host.
     pub features: HostFeatures,
+    /// For the guest that is booted to see whether KVM works, to answer:
+    /// [`limit::KVM_PROBE_DEADLINE`] unless KVM itself runs in an emulated machine.
+    ///
+    /// [`limit::KVM_PROBE_DEADLINE`]: forkd_types::limit::KVM_PROBE_DEADLINE
+    pub kvm_probe_deadline: Duration,
     /// Sees every branch; for tests.
     pub probe: Option<Arc<dyn BranchProbe>>,
 }

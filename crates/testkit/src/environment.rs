@@ -8,7 +8,7 @@ use forkd_engine::{
     BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, NoProgress, Snapshot,
     TemplateRequest,
 };
-use forkd_types::{ByteCount, SnapshotTag};
+use forkd_types::{ByteCount, SnapshotTag, limit};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
@@ -54,6 +54,8 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
             .expect("FORKD_ACCEL is an accelerator"),
         qemu: std::env::var_os("FORKD_QEMU").map(PathBuf::from),
         features: HostFeatures::ALL,
+        // Where the KVM tier runs, a guest boots as slowly as an emulated one.
+        kvm_probe_deadline: limit::BOOT_DEADLINE,
         probe: None,
     }
 }

@@ -60,6 +60,9 @@ pub const VMM_START_DEADLINE: Duration = Duration::from_secs(20);
 /// From power-on to the guest agent's first answer; generous, because emulation is slow.
 pub const BOOT_DEADLINE: Duration = Duration::from_secs(120);
 
+/// For the guest that is booted to see whether KVM works; on hardware it answers in under a second.
+pub const KVM_PROBE_DEADLINE: Duration = Duration::from_secs(6);
+
 /// For a child's guest agent to confirm its renewal.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 

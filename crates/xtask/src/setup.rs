@@ -14,6 +14,7 @@ use crate::workspace::Workspace;
 /// Packages, each with what it is for.
 const PACKAGES: &[(&str, &str)] = &[
     ("apt", "fetches the guest kernel"),
+    ("binutils", "strip makes test programs smaller"),
     ("busybox-static", "user land of the tiny image"),
     ("ca-certificates", "package mirrors over TLS"),
     ("e2fsprogs", "mke2fs, builds root disks"),
@@ -23,7 +24,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mmdebstrap", "builds root file systems"),
     ("python3", "demonstration and published client"),
     ("qemu-system-x86", "runs sandboxes"),
-    ("qemu-utils", "inspects disk overlays in tests"),
+    ("qemu-utils", "qemu-img makes disk overlays"),
     ("xz-utils", "guest kernel modules may be compressed"),
     ("zstd", "guest kernel modules may be compressed"),
 ];

@@ -42,6 +42,11 @@ impl Workspace {
         self.root.join("build/images")
     }
 
+    /// Where the machine for the KVM tests is built.
+    pub(crate) fn kvm_host(&self) -> PathBuf {
+        self.root.join("build/kvm-host")
+    }
+
     /// Where the output of long commands is kept.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.root.join("build/logs").join(format!("{name}.log"))

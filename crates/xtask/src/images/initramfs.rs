@@ -54,7 +54,7 @@ pub(super) fn build(
     inputs.add("modules", recipe.modules.join(" ").as_bytes());
     inputs.add("agent", &program);
     let product = Product::new(workspace.images(), "initramfs", "product.json", inputs.finish());
-    let files = Files { agent: agent.to_owned(), modules: find_modules(recipe, kernel)? };
+    let files = Files { agent: agent.to_owned(), modules: find_modules(&recipe.modules, kernel)? };
     let initramfs = Initramfs { id: product.inputs_hash().to_owned(), files };
     if product.is_current() {
         return Ok(initramfs);
@@ -70,13 +70,22 @@ pub(super) fn build(
     Ok(initramfs)
 }
 
-fn find_modules(recipe: &KernelRecipe, kernel: &Kernel) -> anyhow::Result<Vec<(PathBuf, String)>> {
+/// Adds the wanted modules and what they need to `folder`, and the file `order` that lists them.
+pub(super) fn add_modules(
+    archive: &mut Archive,
+    folder: &str,
+    wanted: &[String],
+    kernel: &Kernel,
+) -> anyhow::Result<()> {
+    add_module_files(archive, folder, &find_modules(wanted, kernel)?)
+}
+
+fn find_modules(wanted: &[String], kernel: &Kernel) -> anyhow::Result<Vec<(PathBuf, String)>> {
     let read = |name: &str| {
         let path = kernel.modules.join(name);
         fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
     };
-    let order =
-        modules::load_order(&recipe.modules, &read("modules.dep")?, &read("modules.builtin")?)?;
+    let order = modules::load_order(wanted, &read("modules.dep")?, &read("modules.builtin")?)?;
     let named = order
         .iter()
         .enumerate()
@@ -93,14 +102,23 @@ fn archive(files: &Files) -> anyhow::Result<Archive> {
     archive.character_device("dev/console", 0o600, (5, 1));
     let agent = fs::read(&files.agent).context("read the guest agent")?;
     archive.file("init", 0o755, &agent);
+    add_module_files(&mut archive, MODULES, &files.modules)?;
+    Ok(archive)
+}
+
+fn add_module_files(
+    archive: &mut Archive,
+    folder: &str,
+    modules: &[(PathBuf, String)],
+) -> anyhow::Result<()> {
     let mut order = String::new();
-    for (source, name) in &files.modules {
-        archive.file(&format!("{MODULES}/{name}"), 0o644, &read_module(source)?);
+    for (source, name) in modules {
+        archive.file(&format!("{folder}/{name}"), 0o644, &read_module(source)?);
         order.push_str(name);
         order.push('\n');
     }
-    archive.file(&format!("{MODULES}/order"), 0o644, order.as_bytes());
-    Ok(archive)
+    archive.file(&format!("{folder}/order"), 0o644, order.as_bytes());
+    Ok(())
 }
 
 /// The module, unpacked: the guest has no program to do it.

@@ -16,6 +16,7 @@ mod cpio;
 mod debian;
 mod initramfs;
 mod kernel;
+mod kvm_host;
 mod modules;
 mod product;
 mod recipe;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+pub(crate) use self::kvm_host::{KvmHost, build as kvm_host};
 pub(crate) use self::root_disk::{PackOptions, pack as pack_root_disk};
 
 use self::product::{Inputs, Product, write_json};
@@ -59,12 +61,8 @@ struct Common {
 
 /// Builds what is not current.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<()> {
-    let output = workspace.images();
-    fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
-    let lock = File::create(output.join(".lock")).context("create the build lock")?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-        .context("wait for another image build")?;
-    product::remove_leftovers(&output)?;
+    let _lock = lock(workspace)?;
+    product::remove_leftovers(&workspace.images())?;
 
     let names = selected(workspace, &options.names)?;
     let kernel_recipe = KernelRecipe::read(workspace)?;
@@ -81,6 +79,16 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<()
         image(workspace, &recipe, &common).with_context(|| format!("build image {name}"))?;
     }
     Ok(())
+}
+
+/// Waits for another build; none begins until the file is closed.
+fn lock(workspace: &Workspace) -> anyhow::Result<File> {
+    let output = workspace.images();
+    fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
+    let lock = File::create(output.join(".lock")).context("create the build lock")?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .context("wait for another image build")?;
+    Ok(lock)
 }
 
 fn selected(workspace: &Workspace, names: &[String]) -> anyhow::Result<Vec<String>> {

@@ -5,11 +5,13 @@
 //! | pure | the crates' own tests and documentation examples | nothing |
 //! | kernel | test programs named `kernel_*` | userfaultfd with write protection |
 //! | VM | the package `forkd-system-tests`, the guest agent's boot tests | QEMU, guest images |
+//! | KVM | some of them on KVM, in an emulated machine | QEMU, guest images |
 //!
 //! Guarantees: a tier that could not run is reported with the reason, never counted as passed. A
 //! tier with test programs of which no test ran has failed. With `--require-all` (continuous
 //! integration) a tier that could not run has failed too.
 
+mod kvm;
 mod libtest;
 mod tier;
 

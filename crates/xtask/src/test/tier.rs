@@ -2,18 +2,19 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
+use super::kvm;
 use super::libtest::{self, Counts};
 use crate::progress::say;
 use crate::tidy::Metadata;
 use crate::workspace::Workspace;
 
 /// The package with the tests of the whole.
-const SYSTEM_TESTS: &str = "forkd-system-tests";
+pub(super) const SYSTEM_TESTS: &str = "forkd-system-tests";
 
 /// The guest agent's tests in a real machine, by package and test program. They are ignored
 /// elsewhere because they are told by the environment what to boot.
@@ -34,6 +35,7 @@ pub(super) enum Tier {
     Pure,
     Kernel,
     Vm,
+    Kvm,
 }
 
 /// How a tier went.
@@ -51,13 +53,14 @@ pub(super) enum Outcome {
 }
 
 impl Tier {
-    pub(super) const ALL: [Self; 3] = [Self::Pure, Self::Kernel, Self::Vm];
+    pub(super) const ALL: [Self; 4] = [Self::Pure, Self::Kernel, Self::Vm, Self::Kvm];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pure => "pure",
             Self::Kernel => "kernel",
             Self::Vm => "VM",
+            Self::Kvm => "KVM",
         }
     }
 
@@ -66,7 +69,7 @@ impl Tier {
         match self {
             Self::Pure => None,
             Self::Kernel => userfaultfd_obstacle(),
-            Self::Vm => {
+            Self::Vm | Self::Kvm => {
                 let probe = Command::new("qemu-system-x86_64")
                     .arg("--version")
                     .stdout(Stdio::null())
@@ -96,7 +99,7 @@ pub(super) fn run(
     metadata: &Metadata,
 ) -> anyhow::Result<Outcome> {
     let commands = commands(tier, metadata);
-    if commands.is_empty() {
+    if commands.is_empty() && tier != Tier::Kvm {
         return Ok(Outcome::Absent);
     }
     if let Some(reason) = tier.obstacle() {
@@ -107,19 +110,54 @@ pub(super) fn run(
     if let Some(folder) = log.parent() {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     }
-    File::create(&log).with_context(|| format!("create {}", log.display()))?;
-    let mut counts = Counts::default();
-    let mut cargo_failed = false;
-    for arguments in commands {
-        cargo_failed |= !run_cargo(workspace, &arguments, &log, &mut counts)?;
+    let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+    let mut harness = Harness { log: file, counts: Counts::default(), in_failures: false };
+    let mut trouble = None;
+    if tier == Tier::Kvm {
+        match kvm::run(workspace, &mut harness) {
+            Ok(true) => {}
+            Ok(false) => trouble = Some("a test program died".to_owned()),
+            Err(error) => trouble = Some(format!("{error:#}")),
+        }
     }
-    let error = match (counts.failed > 0 || !counts.failures.is_empty(), cargo_failed) {
-        (true, _) => Some("tests failed".to_owned()),
-        (false, true) => Some("the tests could not be built or a test program died".to_owned()),
-        (false, false) if counts.ran() == 0 => Some("no test ran".to_owned()),
-        (false, false) => None,
+    for arguments in commands {
+        if !run_cargo(workspace, &arguments, &mut harness)? {
+            trouble = Some("the tests could not be built or a test program died".to_owned());
+        }
+    }
+    let counts = harness.counts;
+    let error = if counts.failed > 0 || !counts.failures.is_empty() {
+        Some("tests failed".to_owned())
+    } else {
+        trouble.or_else(|| (counts.ran() == 0).then(|| "no test ran".to_owned()))
     };
     Ok(Outcome::Ran { counts, error, log })
+}
+
+/// What reads the output of test programs.
+pub(super) struct Harness {
+    log: File,
+    counts: Counts,
+    /// From the harness's "failures:" to its result: what the failed tests printed.
+    in_failures: bool,
+}
+
+impl Harness {
+    /// Takes a line: all go to the log; failed tests and their output are shown as well. Returns it
+    /// as text.
+    pub(super) fn line(&mut self, bytes: &[u8]) -> anyhow::Result<String> {
+        self.log.write_all(bytes).context("write the log")?;
+        let text = String::from_utf8_lossy(bytes);
+        let line = text.trim_end();
+        self.counts.read_line(line);
+        let is_result = line.starts_with("test result: ");
+        self.in_failures = (self.in_failures || line == "failures:") && !is_result;
+        let is_failure = libtest::outcome(line).is_some_and(|(_, outcome)| outcome == "FAILED");
+        if self.in_failures || is_failure || is_result && !line.contains(" 0 passed; 0 failed") {
+            say(line);
+        }
+        Ok(line.to_owned())
+    }
 }
 
 /// The cargo commands of a tier; none if it has no tests.
@@ -159,6 +197,8 @@ fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
             vec![programs]
         }
         Tier::Vm => vm_commands(metadata),
+        // Its tests are not run by cargo.
+        Tier::Kvm => Vec::new(),
     }
 }
 
@@ -182,15 +222,12 @@ fn vm_commands(metadata: &Metadata) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Runs cargo, its messages on the terminal, the tests' output in the log; failed tests and their
-/// output are shown as well. Tells whether cargo succeeded.
+/// Runs cargo, its messages on the terminal. Tells whether it succeeded.
 fn run_cargo(
     workspace: &Workspace,
     arguments: &[String],
-    log: &Path,
-    counts: &mut Counts,
+    harness: &mut Harness,
 ) -> anyhow::Result<bool> {
-    let mut log = OpenOptions::new().append(true).open(log).context("open the log")?;
     let mut child = workspace
         .cargo()
         .args(arguments)
@@ -207,19 +244,8 @@ fn run_cargo(
     let stdout = child.stdout.take().context("cargo's output is piped")?;
     let mut reader = BufReader::new(stdout);
     let mut bytes = Vec::new();
-    // From the harness's "failures:" to its result: what the failed tests printed.
-    let mut in_failures = false;
     while reader.read_until(b'\n', &mut bytes)? > 0 {
-        log.write_all(&bytes)?;
-        let text = String::from_utf8_lossy(&bytes);
-        let line = text.trim_end();
-        counts.read_line(line);
-        let is_result = line.starts_with("test result: ");
-        in_failures = (in_failures || line == "failures:") && !is_result;
-        let is_failure = libtest::outcome(line).is_some_and(|(_, outcome)| outcome == "FAILED");
-        if in_failures || is_failure || is_result && !line.contains(" 0 passed; 0 failed") {
-            say(line);
-        }
+        harness.line(&bytes)?;
         bytes.clear();
     }
     Ok(child.wait()?.success())

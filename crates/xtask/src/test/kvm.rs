@@ -1,0 +1,229 @@
+//! The KVM tier: the branch tests on real KVM, on any machine.
+//!
+//! ```text
+//! this machine: QEMU, which emulates a machine whose CPU has AMD's virtualisation
+//!   that machine: Debian's kernel with kvm_amd, the test programs, the product
+//!     guests of the tests: the microVM build of QEMU on KVM
+//! ```
+//!
+//! Guarantees: a machine that ends without saying how the tests ended, or is not done in time, has
+//! failed. The disks are not changed by a run.
+//!
+//! It says nothing about speed: a guest is emulated twice.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use super::tier::{Harness, SYSTEM_TESTS};
+use crate::command::output;
+use crate::images::{self, KvmHost};
+use crate::workspace::Workspace;
+
+/// Test programs and which of their tests run: those whose names hold one of the words. The rest
+/// of the branch tests takes too long here and does not depend on the accelerator.
+const PROGRAMS: [(&str, &[&str]); 2] = [
+    ("vm_kvm", &["--ignored"]),
+    (
+        "vm_branch",
+        &[
+            "child_goes_on_from_the_branch_point",
+            "children_are_isolated_from_each_other_and_the_source",
+            "disk_of_a_child_is_that_of_the_branch_point",
+            "every_mode_gives_the_same_child",
+            "repeated_branches_stay_correct",
+        ],
+    ),
+];
+
+/// For the whole tier: several times what it takes on two idle cores.
+const DEADLINE: Duration = Duration::from_secs(900);
+/// RAM of the machine: its guests and their snapshots live in it.
+const MEMORY_MIB: u32 = 3072;
+/// What the machine writes last, before the exit code.
+const END: &str = "KVM tier: exit code ";
+/// Runs in the machine.
+const RUN: &str = include_str!("kvm_run.sh");
+
+/// Runs the tests. Tells whether all programs succeeded.
+pub(super) fn run(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
+    let host = images::kvm_host(workspace)?;
+    let programs = build(workspace)?;
+    let work = workspace.kvm_host().join("run");
+    remove(&work)?;
+    fs::create_dir_all(&work).with_context(|| format!("create {}", work.display()))?;
+    let payload = payload(workspace, &work, &programs)?;
+    let console = workspace.log("test-kvm-console");
+    let words = workspace.log("test-kvm-qemu");
+    let mut qemu = machine(&host, &payload, &console);
+    // It warns about each feature of the CPU that it does not emulate.
+    qemu.stderr(File::create(&words).with_context(|| format!("create {}", words.display()))?);
+    let mut machine = qemu.spawn().context("start qemu-system-x86_64")?;
+    let code = follow(&mut machine, harness);
+    // It may have ended by itself.
+    machine.kill().ok();
+    machine.wait().context("wait for the machine")?;
+    remove(&work)?;
+    let code =
+        code.with_context(|| format!("see {} and {}", console.display(), words.display()))?;
+    Ok(code == "0")
+}
+
+/// Builds the test programs; their names and paths.
+fn build(workspace: &Workspace) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    let mut cargo = workspace.cargo();
+    cargo.args(["test", "--quiet", "--locked", "--no-run", "--message-format=json"]);
+    cargo.args(["-p", SYSTEM_TESTS]);
+    for (name, _) in PROGRAMS {
+        cargo.args(["--test", name]);
+    }
+    let messages = output(&mut cargo).context("build the tests")?;
+    PROGRAMS
+        .into_iter()
+        .map(|(name, _)| {
+            let path = executable(&messages, name);
+            Ok((name, path.with_context(|| format!("cargo built no test program {name}"))?))
+        })
+        .collect()
+}
+
+/// The test program `name` in cargo's messages.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        (message["target"]["name"] == name)
+            .then(|| message["executable"].as_str().map(PathBuf::from))
+            .flatten()
+    })
+}
+
+/// Makes the disk with the product, the images and the tests.
+fn payload(
+    workspace: &Workspace,
+    work: &Path,
+    programs: &[(&str, PathBuf)],
+) -> anyhow::Result<PathBuf> {
+    let tree = work.join("payload");
+    fs::create_dir(&tree).with_context(|| format!("create {}", tree.display()))?;
+    let mut cp = Command::new("cp");
+    cp.args(["-r", "--sparse=always"]).arg(workspace.images()).arg(tree.join("images"));
+    output(&mut cp).context("copy the images")?;
+    for (name, path) in programs {
+        let mut strip = Command::new("strip");
+        strip.arg("--strip-debug").arg("-o").arg(tree.join(name)).arg(path);
+        output(&mut strip).context("copy a test program")?;
+    }
+    fs::copy(workspace.shim(), tree.join("shim.so")).context("copy the shim")?;
+    let environment = "export HOME=/tmp RUST_BACKTRACE=0 FORKD_IMAGE_DIR=/payload/images\n\
+        export FORKD_SHIM=/payload/shim.so FORKD_ACCEL=kvm\n\
+        export FORKD_QEMU=/usr/bin/qemu-system-x86_64-microvm\n";
+    let files = [("environment", environment), ("tests", &tests()), ("run", RUN)];
+    for (name, content) in files {
+        fs::write(tree.join(name), content).with_context(|| format!("write {name}"))?;
+    }
+    let disk = work.join("payload.ext4");
+    File::create(&disk)?.set_len(4 << 30).context("create the disk")?;
+    let mut mke2fs = Command::new("mke2fs");
+    let path = std::env::var("PATH").unwrap_or_default();
+    mke2fs.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    mke2fs.args(["-q", "-F", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-d"]);
+    output(mke2fs.arg(&tree).arg(&disk)).context("make the disk with the tests")?;
+    Ok(disk)
+}
+
+/// One command line for each test program.
+fn tests() -> String {
+    let line = |(name, arguments): (&str, &[&str])| {
+        // One at a time: two guests would make each other slow and the deadlines short.
+        format!("{name} --test-threads=1 {}\n", arguments.join(" "))
+    };
+    PROGRAMS.into_iter().map(line).collect()
+}
+
+fn machine(host: &KvmHost, payload: &Path, console: &Path) -> Command {
+    let mut qemu = Command::new("qemu-system-x86_64");
+    qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "EPYC,+svm,+npt"]);
+    qemu.args(["-smp", "2", "-m", &MEMORY_MIB.to_string()]);
+    qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+    qemu.arg("-kernel").arg(&host.kernel).arg("-initrd").arg(&host.initramfs);
+    qemu.args(["-append", "console=ttyS0 reboot=t panic=-1 cryptomgr.notests"]);
+    // Commas in paths are doubled.
+    let escaped = |path: &Path| path.to_string_lossy().replace(',', ",,");
+    qemu.args(["-serial", &format!("file:{}", escaped(console))]);
+    // Not the chardev "stdio": it counts as closed when there is no input, and writes then block.
+    qemu.args(["-chardev", "file,id=tests,path=/dev/stdout"]);
+    qemu.args(["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=tests"]);
+    for (name, disk) in [("root", &*host.root_disk), ("payload", payload)] {
+        let file = escaped(disk);
+        let drive = format!("if=none,id={name},format=raw,readonly=on,file={file}");
+        qemu.args(["-drive", &drive, "-device", &format!("virtio-blk-pci,drive={name}")]);
+    }
+    qemu.stdin(Stdio::null()).stdout(Stdio::piped());
+    qemu
+}
+
+/// Reads what the tests print until the machine ends; what it said was the exit code.
+fn follow(machine: &mut Child, harness: &mut Harness) -> anyhow::Result<String> {
+    let output = machine.stdout.take().context("the machine's output is piped")?;
+    let (sender, lines) = mpsc::sync_channel::<Vec<u8>>(64);
+    std::thread::Builder::new().name("kvm-tests".to_owned()).spawn(move || {
+        let mut reader = BufReader::new(output);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+            if sender.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
+    })?;
+    let until = Instant::now() + DEADLINE;
+    let mut code = None;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match lines.recv_timeout(left) {
+            Ok(bytes) => {
+                let line = harness.line(&bytes)?;
+                code = line.strip_prefix(END).map(str::to_owned).or(code);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("not done within {} s", DEADLINE.as_secs());
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    code.context("the machine ended without saying how the tests went")
+}
+
+fn remove(folder: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_program_is_found_among_cargos_messages() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"vm_kvm\"},\
+                        \"executable\":null}\nnot json\n\
+                        {\"target\":{\"name\":\"vm_kvm\"},\"executable\":\"/t/vm_kvm-1\"}\n";
+        assert_eq!(executable(messages, "vm_kvm"), Some(PathBuf::from("/t/vm_kvm-1")));
+        assert_eq!(executable(messages, "vm_branch"), None);
+    }
+
+    #[test]
+    fn every_program_has_a_line_and_runs_one_test_at_a_time() {
+        let tests = tests();
+        assert_eq!(tests.lines().count(), PROGRAMS.len());
+        assert!(tests.lines().all(|line| line.contains(" --test-threads=1 ")), "{tests}");
+    }
+}

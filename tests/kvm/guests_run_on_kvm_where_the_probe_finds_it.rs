@@ -1,0 +1,31 @@
+//! Goal: where KVM works, the probe says so, and what runs a sandbox is KVM, not emulation.
+//!
+//! Method: the probe is made as a daemon makes it; then a guest says which hypervisor it sees, its
+//! VMM must hold a VM of KVM open, and the engine must name KVM. Breaks when the probe cannot boot
+//! a guest, or when QEMU is started with another accelerator.
+
+use std::fs;
+
+use forkd_engine::{Accelerator, AcceleratorChoice, EngineConfig, probe_kvm};
+use forkd_testkit::{Lab, block_on};
+
+#[test]
+#[ignore = "needs KVM; runs in the KVM tier"]
+fn the_probe_finds_kvm_and_a_sandbox_runs_on_it() {
+    block_on(async {
+        let lab = Lab::shared().await;
+        assert_eq!(lab.engine.accelerator(), Accelerator::Kvm);
+        let config = EngineConfig { accelerator: AcceleratorChoice::Auto, ..lab.config().clone() };
+        let verdict = probe_kvm(&config).await;
+        assert!(verdict.works, "{}", verdict.reason);
+
+        let guest = lab.tiny().await;
+        let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+        assert_eq!(guest.sh(&format!("cat {clock}")).await, "kvm-clock");
+        let pid = lab.engine.sandbox(&guest.id).unwrap().pid.unwrap();
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+        let targets: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
+
+        assert!(targets.iter().any(|target| target.ends_with("anon_inode:kvm-vm")), "{targets:?}");
+    });
+}
