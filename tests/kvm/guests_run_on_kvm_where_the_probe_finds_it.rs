@@ -1,8 +1,9 @@
-//! Goal: where KVM works, the probe says so, and what runs a sandbox is KVM, not emulation.
+//! Goal: where KVM works, the probe says so, and what runs a sandbox and a child of its branch is
+//! KVM, not emulation.
 //!
-//! Method: the probe is made as a daemon makes it; then a guest says which hypervisor it sees, its
-//! VMM must hold a VM of KVM open, and the engine must name KVM. Breaks when the probe cannot boot
-//! a guest, or when QEMU is started with another accelerator.
+//! Method: the probe is made as a daemon makes it. Then each guest says which clock it has, its VMM
+//! must hold a VM of KVM open, and the engine must name KVM. Breaks when the probe cannot boot a
+//! guest, or when QEMU is started with another accelerator.
 
 use std::fs;
 
@@ -11,7 +12,7 @@ use forkd_testkit::{Lab, block_on};
 
 #[test]
 #[ignore = "needs KVM; runs in the KVM tier"]
-fn the_probe_finds_kvm_and_a_sandbox_runs_on_it() {
+fn the_probe_finds_kvm_and_a_branch_and_its_child_run_on_it() {
     block_on(async {
         let lab = Lab::shared().await;
         assert_eq!(lab.engine.accelerator(), Accelerator::Kvm);
@@ -19,13 +20,18 @@ fn the_probe_finds_kvm_and_a_sandbox_runs_on_it() {
         let verdict = probe_kvm(&config).await;
         assert!(verdict.works, "{}", verdict.reason);
 
-        let guest = lab.tiny().await;
-        let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-        assert_eq!(guest.sh(&format!("cat {clock}")).await, "kvm-clock");
-        let pid = lab.engine.sandbox(&guest.id).unwrap().pid.unwrap();
-        let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
-        let targets: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
-
-        assert!(targets.iter().any(|target| target.ends_with("anon_inode:kvm-vm")), "{targets:?}");
+        let source = lab.tiny().await;
+        source.sh("echo before > /tmp/word").await;
+        let (_, children) = source.branch_into(1).await;
+        source.sh("echo after > /tmp/word").await;
+        assert_eq!(children[0].sh("cat /tmp/word").await, "before");
+        for guest in [&source, &children[0]] {
+            let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+            assert_eq!(guest.sh(&format!("cat {clock}")).await, "kvm-clock");
+            let pid = lab.engine.sandbox(&guest.id).unwrap().pid.unwrap();
+            let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+            let open: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
+            assert!(open.iter().any(|target| target.ends_with("anon_inode:kvm-vm")), "{open:?}");
+        }
     });
 }

@@ -32,10 +32,8 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
     (
         "vm_branch",
         &[
-            "child_goes_on_from_the_branch_point",
             "children_are_isolated_from_each_other_and_the_source",
             "disk_of_a_child_is_that_of_the_branch_point",
-            "every_mode_gives_the_same_child",
             "repeated_branches_stay_correct",
         ],
     ),
