@@ -218,6 +218,28 @@ mod tests {
         assert_eq!(executable(messages, "vm_branch"), None);
     }
 
+    fn followed(script: &str) -> anyhow::Result<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut harness = Harness::new(&folder.path().join("log")).unwrap();
+        let mut sh = Command::new("sh");
+        let mut machine = sh.args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let code = follow(&mut machine, &mut harness);
+        machine.wait().unwrap();
+        code
+    }
+
+    #[test]
+    fn a_machine_that_ends_without_an_exit_code_has_failed() {
+        assert!(followed("echo test a ... ok").is_err());
+        assert!(followed("echo 'test result: ok. 1 passed; 0 failed'").is_err());
+    }
+
+    #[test]
+    fn the_exit_code_is_what_the_machine_said() {
+        assert_eq!(followed(&format!("echo '{END}101'")).unwrap(), "101");
+        assert_eq!(followed(&format!("echo '{END}0'; exit 1")).unwrap(), "0");
+    }
+
     #[test]
     fn every_program_has_a_line_and_runs_one_test_at_a_time() {
         let tests = tests();

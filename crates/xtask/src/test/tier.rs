@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
@@ -110,8 +110,7 @@ pub(super) fn run(
     if let Some(folder) = log.parent() {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     }
-    let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-    let mut harness = Harness { log: file, counts: Counts::default(), in_failures: false };
+    let mut harness = Harness::new(&log)?;
     let mut trouble = None;
     if tier == Tier::Kvm {
         match kvm::run(workspace, &mut harness) {
@@ -143,6 +142,11 @@ pub(super) struct Harness {
 }
 
 impl Harness {
+    pub(super) fn new(log: &Path) -> anyhow::Result<Self> {
+        let log = File::create(log).with_context(|| format!("create {}", log.display()))?;
+        Ok(Self { log, counts: Counts::default(), in_failures: false })
+    }
+
     /// Takes a line: all go to the log; failed tests and their output are shown as well. Returns it
     /// as text.
     pub(super) fn line(&mut self, bytes: &[u8]) -> anyhow::Result<String> {
