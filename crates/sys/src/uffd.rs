@@ -11,6 +11,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use forkd_types::PAGE_BYTES;
+
 /// Kernel's `UFFD_API`.
 const UFFD_API: u64 = 0xAA;
 const UFFDIO_API: libc::c_ulong = 0xC018_AA3F;
@@ -165,16 +167,17 @@ impl Userfaultfd {
         mode: u64,
         call: &'static str,
     ) -> Result<(), UffdError> {
-        loop {
+        let mut once = |start, length| loop {
             let mut request = UffdioWriteprotect { start, length, mode };
             match ioctl(self.fd.as_fd(), UFFDIO_WRITEPROTECT, &mut request) {
-                Ok(()) => return Ok(()),
                 // The address space is being changed (a mapping is replaced); the kernel asks to
                 // try again, and doing the whole range again is harmless.
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                Err(source) => return Err(UffdError::Call { call, source }),
+                other => return other,
             }
-        }
+        };
+        mapping_by_mapping(start, length, &mut once)
+            .map_err(|source| UffdError::Call { call, source })
     }
 
     /// Appends the addresses of all waiting write faults to `addresses`, page-aligned.
@@ -216,6 +219,24 @@ fn write_fault_address(message: &[u8]) -> Option<u64> {
     (message[0] == EVENT_PAGEFAULT && flags & PAGEFAULT_FLAG_WP != 0).then_some(address & !0xFFF)
 }
 
+/// Makes a call for a range that may span several mappings. Before Linux 6.3 the kernel refuses such
+/// a range with `ENOENT` and changes nothing; then each half is tried. Where nothing is mapped, that
+/// is the error at the end.
+fn mapping_by_mapping(
+    start: u64,
+    length: u64,
+    once: &mut impl FnMut(u64, u64) -> io::Result<()>,
+) -> io::Result<()> {
+    match once(start, length) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) && length > PAGE_BYTES => {
+            let half = (length / 2).next_multiple_of(PAGE_BYTES);
+            mapping_by_mapping(start, half, once)?;
+            mapping_by_mapping(start + half, length - half, once)
+        }
+        other => other,
+    }
+}
+
 fn ioctl<T>(fd: BorrowedFd<'_>, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
     // JUSTIFICATION: no crate offers these ioctls with the features that forkd needs.
     // SAFETY: the three request numbers used in this file take a pointer to the structure that the
@@ -236,6 +257,38 @@ mod tests {
         assert_eq!(UFFDIO_API, number(0x3F, size_of::<UffdioApi>()));
         assert_eq!(UFFDIO_REGISTER, number(0x00, size_of::<UffdioRegister>()));
         assert_eq!(UFFDIO_WRITEPROTECT, number(0x06, size_of::<UffdioWriteprotect>()));
+    }
+
+    /// Mappings of these lengths in pages, one after the other, of which a call may touch only one.
+    fn protected(mappings: &[u64], start: u64, length: u64) -> io::Result<Vec<u64>> {
+        let mut pages = Vec::new();
+        mapping_by_mapping(start * PAGE_BYTES, length * PAGE_BYTES, &mut |start, length| {
+            let (first, end) = (start / PAGE_BYTES, (start + length) / PAGE_BYTES);
+            let mut from = 0;
+            let is_in_one = mappings.iter().any(|mapping| {
+                let range = from..=from + mapping;
+                from += mapping;
+                range.contains(&first) && range.contains(&end)
+            });
+            if !is_in_one {
+                return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            }
+            pages.extend(first..end);
+            Ok(())
+        })?;
+        Ok(pages)
+    }
+
+    #[test]
+    fn a_range_over_several_mappings_is_protected_once_and_whole_on_old_kernels() {
+        for mappings in [&[100_u64][..], &[1, 99], &[50, 50], &[33, 1, 1, 13, 52]] {
+            for (start, length) in [(0, 100), (3, 90), (32, 3), (0, 1)] {
+                let pages = protected(mappings, start, length).unwrap();
+                assert_eq!(pages, (start..start + length).collect::<Vec<_>>(), "{mappings:?}");
+            }
+        }
+        let beyond = protected(&[10], 5, 10).unwrap_err();
+        assert_eq!(beyond.raw_os_error(), Some(libc::ENOENT));
     }
 
     #[test]
