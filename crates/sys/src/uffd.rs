@@ -219,9 +219,9 @@ fn write_fault_address(message: &[u8]) -> Option<u64> {
     (message[0] == EVENT_PAGEFAULT && flags & PAGEFAULT_FLAG_WP != 0).then_some(address & !0xFFF)
 }
 
-/// Makes a call for a range that may span several mappings. Before Linux 6.3 the kernel refuses such
-/// a range with `ENOENT` and changes nothing; then each half is tried. Where nothing is mapped, that
-/// is the error at the end.
+/// Makes a call for a range that may span several mappings. Before Linux 6.3 the kernel refuses
+/// such a range with `ENOENT` and changes nothing; then each half is tried. Where nothing is
+/// mapped, that is the error at the end.
 fn mapping_by_mapping(
     start: u64,
     length: u64,
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(UFFDIO_WRITEPROTECT, number(0x06, size_of::<UffdioWriteprotect>()));
     }
 
-    /// Mappings of these lengths in pages, one after the other, of which a call may touch only one.
+    /// Mappings of these lengths in pages, one after the other; a call may touch only one.
     fn protected(mappings: &[u64], start: u64, length: u64) -> io::Result<Vec<u64>> {
         let mut pages = Vec::new();
         mapping_by_mapping(start * PAGE_BYTES, length * PAGE_BYTES, &mut |start, length| {

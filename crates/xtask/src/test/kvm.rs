@@ -32,6 +32,7 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
     (
         "vm_branch",
         &[
+            "branches_nest_three_deep",
             "children_are_isolated_from_each_other_and_the_source",
             "disk_of_a_child_is_that_of_the_branch_point",
             "repeated_branches_stay_correct",
