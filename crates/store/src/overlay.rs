@@ -21,8 +21,11 @@ impl StoreFiles {
         let blank = self.blank_overlay(disk)?;
         let id = LayerId::random();
         let path = self.overlay(&id);
-        fs::copy(&blank, &path)
-            .map_err(|source| StoreError::file("create disk overlay", &path, source))?;
+        let copied = fs::copy(&blank, &path);
+        copied.map_err(|source| {
+            self.remove_overlay(&id);
+            StoreError::file("create disk overlay", &path, source)
+        })?;
         Ok(id)
     }
 
@@ -42,6 +45,8 @@ impl StoreFiles {
             .output()
             .map_err(failed)?;
         if !output.status.success() {
+            // It may not even have begun.
+            fs::remove_file(&unfinished).ok();
             let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(failed(std::io::Error::other(words)));
         }
