@@ -51,7 +51,7 @@ pub const SWEEP_REST: Duration = Duration::from_micros(25);
 /// Any single QMP reply outside the pause window.
 pub const QMP_REPLY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Any single QMP reply inside the pause window. A VMM that is silent for so long is beyond help.
+/// Any single QMP reply inside the pause window. A branch fails if its VMM is silent for longer.
 pub const PAUSE_REPLY_DEADLINE: Duration = Duration::from_secs(5);
 
 /// From process start to a usable QMP monitor.
@@ -89,6 +89,28 @@ pub const REQUEST_BODY_BYTES_MAX: usize = 8 << 20;
 /// Free bytes that must remain in the hot directory after a reservation: a full tmpfs kills VMMs
 /// with SIGBUS.
 pub const HOT_RESERVE_BYTES: u64 = 64 << 20;
+
+/// How long a VMM and a guest may take to answer. The defaults are the limits above; tests of
+/// silence wait less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// [`QMP_REPLY_DEADLINE`].
+    pub reply: Duration,
+    /// [`PAUSE_REPLY_DEADLINE`].
+    pub pause_reply: Duration,
+    /// [`QUIESCE_DEADLINE`].
+    pub quiesce: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            reply: QMP_REPLY_DEADLINE,
+            pause_reply: PAUSE_REPLY_DEADLINE,
+            quiesce: QUIESCE_DEADLINE,
+        }
+    }
+}
 
 const _: () = assert!(SWEEP_CHUNK_BYTES.is_multiple_of(4096));
 const _: () = assert!(RUNS_MAPPED_MAX < 65_530 / 2);

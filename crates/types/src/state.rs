@@ -19,7 +19,7 @@ pub enum SandboxState {
     Starting,
     /// It runs and takes requests.
     Running,
-    /// It runs, and a branch of it is under way.
+    /// A branch of it is under way, or has failed and its VMM has not yet confirmed that it runs.
     Branching,
     /// It is being removed.
     Stopping,
@@ -42,7 +42,7 @@ impl SandboxState {
             (self, next),
             (Starting, Running | Stopping | Dead)
                 | (Running, Branching | Stopping | Dead)
-                | (Branching, Running | Dead)
+                | (Branching, Running | Stopping | Dead)
                 | (Dead, Stopping)
                 | (Stopping, Gone)
         )

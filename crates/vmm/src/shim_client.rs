@@ -15,9 +15,6 @@ use rustix::net::{
 
 use crate::{GuestRam, VmmError};
 
-/// The shim does little; an answer that takes this long will not come.
-const REPLY_DEADLINE: Duration = Duration::from_secs(10);
-
 /// Pages of guest RAM that come from a file; the file is laid out like guest RAM.
 #[derive(Debug, Clone, Copy)]
 pub struct MappedRun<'a> {
@@ -31,11 +28,14 @@ pub struct MappedRun<'a> {
 #[derive(Debug)]
 pub struct ShimClient {
     connection: OwnedFd,
+    deadline: Duration,
+    /// Replies that the shim owes: to the request under way, and to those that were given up.
+    owed: usize,
 }
 
 impl ShimClient {
     /// Connects to the socket at `path`, which was listening before the VMM started.
-    pub(crate) fn connect(path: &Path) -> Result<Self, VmmError> {
+    pub(crate) fn connect(path: &Path, deadline: Duration) -> Result<Self, VmmError> {
         let failed =
             |errno: rustix::io::Errno| VmmError::Shim { what: "be reached", source: errno.into() };
         let connection = rustix::net::socket_with(
@@ -46,10 +46,10 @@ impl ShimClient {
         )
         .map_err(failed)?;
         let receive = sockopt::Timeout::Recv;
-        sockopt::set_socket_timeout(&connection, receive, Some(REPLY_DEADLINE)).map_err(failed)?;
+        sockopt::set_socket_timeout(&connection, receive, Some(deadline)).map_err(failed)?;
         let address = SocketAddrUnix::new(path).map_err(failed)?;
         rustix::net::connect(&connection, &address).map_err(failed)?;
-        Ok(Self { connection })
+        Ok(Self { connection, deadline, owed: 0 })
     }
 
     /// Creates a userfaultfd over the VMM's address space.
@@ -96,8 +96,14 @@ impl ShimClient {
         mappings: &[Mapping],
         attached: Option<BorrowedFd<'_>>,
     ) -> Result<Option<OwnedFd>, VmmError> {
-        self.exchange(&shim_wire::encode_request(operation, mappings), attached)
-            .map_err(|source| VmmError::Shim { what, source })
+        self.exchange(&shim_wire::encode_request(operation, mappings), attached).map_err(|source| {
+            match source.kind() {
+                io::ErrorKind::WouldBlock => {
+                    VmmError::Silent { command: what, deadline: self.deadline }
+                }
+                _ => VmmError::Shim { what, source },
+            }
+        })
     }
 
     fn exchange(
@@ -113,13 +119,28 @@ impl ShimClient {
         }
         let socket = self.connection.as_fd();
         rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        self.owed += 1;
+        // Late replies belong to requests that were given up; what they carry is closed.
+        loop {
+            let reply = self.reply()?;
+            self.owed -= 1;
+            if self.owed == 0 {
+                return reply.result();
+            }
+        }
+    }
 
+    fn reply(&self) -> io::Result<Reply> {
         let mut reply = [0u8; shim_wire::REPLY_BYTES];
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut buffers = [IoSliceMut::new(&mut reply)];
-        let received =
-            rustix::net::recvmsg(socket, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let received = rustix::net::recvmsg(
+            &self.connection,
+            &mut buffers,
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
         if received.bytes != shim_wire::REPLY_BYTES {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -127,8 +148,21 @@ impl ShimClient {
             RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
         });
-        match i32::from_ne_bytes(reply) {
-            0 => Ok(created),
+        Ok(Reply { number: i32::from_ne_bytes(reply), created })
+    }
+}
+
+/// One packet of the shim.
+struct Reply {
+    /// An error number, or 0.
+    number: i32,
+    created: Option<OwnedFd>,
+}
+
+impl Reply {
+    fn result(self) -> io::Result<Option<OwnedFd>> {
+        match self.number {
+            0 => Ok(self.created),
             number => Err(io::Error::from_raw_os_error(number)),
         }
     }

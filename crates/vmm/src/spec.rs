@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use forkd_types::ByteCount;
+use forkd_types::{ByteCount, limit::Deadlines};
 use serde::{Deserialize, Serialize};
 
 /// What executes guest instructions. Device state is bound to it.
@@ -138,6 +138,8 @@ pub struct VmSpec {
     pub directory: PathBuf,
     /// Boot or load.
     pub start: Start,
+    /// How long it may take to answer.
+    pub deadlines: Deadlines,
 }
 
 impl VmSpec {

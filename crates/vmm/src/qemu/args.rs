@@ -210,7 +210,7 @@ pub(crate) fn overlay_options(
 mod tests {
     use std::path::PathBuf;
 
-    use forkd_types::ByteCount;
+    use forkd_types::{ByteCount, limit::Deadlines};
 
     use super::*;
     use crate::{BootSource, DiskOverlay, RamBacking};
@@ -229,6 +229,7 @@ mod tests {
             disk: Some(Disk::new("/base".into(), ["/o0", "/o1"].map(PathBuf::from))),
             directory: "/run/vm".into(),
             start: Start::Load,
+            deadlines: Deadlines::default(),
         }
     }
 

@@ -25,6 +25,7 @@ impl Vm {
     /// # Errors
     /// When QEMU refuses or does not finish; the disk is as before then, and `path` not in use.
     pub fn flatten_disk(&mut self, path: PathBuf) -> Result<bool, VmmError> {
+        self.settle(self.spec.deadlines.reply)?;
         let Some(disk) = &self.spec.disk else { return Ok(false) };
         let [frozen @ .., top] = disk.overlays.as_slice() else { return Ok(false) };
         let (frozen, top) = (frozen.to_vec(), top.clone());
@@ -60,12 +61,12 @@ impl Vm {
             description: error.to_string(),
         };
         for command in args::add_overlay(merged, Some(&below.node)).map_err(refused)? {
-            self.monitors.general.execute(&command, limit::QMP_REPLY_DEADLINE)?;
+            self.monitors.general.execute(&command, self.spec.deadlines.reply)?;
         }
         self.stream_into(merged)?;
         let options = args::overlay_options(top, &merged.node).map_err(refused)?;
         let reopen = qmp::blockdev_reopen { options: vec![options] };
-        self.monitors.general.execute(&reopen, limit::QMP_REPLY_DEADLINE).map(drop)
+        self.monitors.general.execute(&reopen, self.spec.deadlines.reply).map(drop)
     }
 
     /// Copies everything between `merged` and the base image into `merged`, and waits for the end.
@@ -78,17 +79,18 @@ impl Vm {
             |description: String| VmmError::Refused { command: "block-stream", description };
         let stream: qmp::block_stream =
             serde_json::from_value(stream).map_err(|error| refused(error.to_string()))?;
+        let reply = self.spec.deadlines.reply;
         let monitor = &mut self.monitors.general;
-        monitor.execute(&stream, limit::QMP_REPLY_DEADLINE)?;
+        monitor.execute(&stream, reply)?;
         let until = Instant::now() + limit::FLATTEN_DEADLINE;
         let failure = loop {
-            let jobs = monitor.execute(&qmp::query_jobs {}, limit::QMP_REPLY_DEADLINE)?;
+            let jobs = monitor.execute(&qmp::query_jobs {}, reply)?;
             match jobs.into_iter().find(|job| job.id == JOB) {
                 None => return Err(refused("its job is gone".to_owned())),
                 Some(job) if job.status == qmp::JobStatus::concluded => break job.error,
                 Some(_) if Instant::now() > until => {
                     let cancel = qmp::job_cancel { id: JOB.to_owned() };
-                    monitor.execute(&cancel, limit::QMP_REPLY_DEADLINE)?;
+                    monitor.execute(&cancel, reply)?;
                     let deadline = limit::FLATTEN_DEADLINE;
                     return Err(VmmError::Silent { command: "block-stream", deadline });
                 }
@@ -96,7 +98,7 @@ impl Vm {
             }
         };
         let dismiss = qmp::job_dismiss { id: JOB.to_owned() };
-        monitor.execute(&dismiss, limit::QMP_REPLY_DEADLINE)?;
+        monitor.execute(&dismiss, reply)?;
         failure.map_or(Ok(()), |description| Err(refused(description)))
     }
 }

@@ -7,6 +7,7 @@ mod args;
 mod flatten;
 mod monitor;
 mod process;
+mod settle;
 mod version;
 
 use std::fs::File;
@@ -20,7 +21,7 @@ use qapi::qmp;
 use rustix::process::Pid;
 
 pub use args::cpu_model;
-pub(crate) use monitor::{Monitor, Role, UNLOAD_DEADLINE};
+pub(crate) use monitor::{Monitor, Role};
 pub use version::{default_program, version};
 
 use self::process::Process;
@@ -40,6 +41,7 @@ pub struct Vm {
     ram: GuestRam,
     spec: VmSpec,
     overlays_made: usize,
+    pub(crate) doubts: settle::Doubts,
 }
 
 #[derive(Debug)]
@@ -81,14 +83,16 @@ impl Vm {
         }
         let mut process = Process::start(&spec, tools)?;
         let connected = Monitors::connect(&spec.directory).and_then(|monitors| {
-            let shim = ShimClient::connect(&process::shim_socket(&spec.directory))?;
+            let socket = process::shim_socket(&spec.directory);
+            let shim = ShimClient::connect(&socket, spec.deadlines.reply)?;
             let ram = GuestRam::find(process.pid(), spec.ram.path(), spec.memory)?;
             Ok((monitors, shim, ram))
         });
         let (monitors, shim, ram) =
             connected.map_err(|error| process.explain("while it started", error))?;
         let overlays_made = spec.disk.as_ref().map_or(0, |disk| disk.overlays.len());
-        Ok(Self { process, monitors, shim, ram, spec, overlays_made })
+        let doubts = settle::Doubts::default();
+        Ok(Self { process, monitors, shim, ram, spec, overlays_made, doubts })
     }
 
     /// Gives a VM started with [`Start::Load`] its memory and device state. It does not run yet.
@@ -104,23 +108,23 @@ impl Vm {
     fn try_load(&mut self, runs: &[MappedRun<'_>], device_state: &File) -> Result<(), VmmError> {
         debug_assert_eq!(self.spec.start, Start::Load);
         self.shim.map(self.ram, runs)?;
+        let deadline = self.spec.deadlines.reply;
         let monitor = &mut self.monitors.general;
         let name = qmp::getfd { fdname: DEVICE_STATE_FD.to_owned() };
-        monitor.execute_with_fd(&name, device_state.as_fd(), limit::QMP_REPLY_DEADLINE)?;
+        monitor.execute_with_fd(&name, device_state.as_fd(), deadline)?;
         let incoming = qmp::migrate_incoming {
             channels: None,
             exit_on_error: None,
             uri: Some(format!("fd:{DEVICE_STATE_FD}")),
         };
-        monitor.execute(&incoming, limit::QMP_REPLY_DEADLINE)?;
-        let until = Instant::now() + limit::QMP_REPLY_DEADLINE;
+        monitor.execute(&incoming, deadline)?;
+        let until = Instant::now() + deadline;
         loop {
-            let state = monitor.execute(&qmp::query_status {}, limit::QMP_REPLY_DEADLINE)?;
+            let state = monitor.execute(&qmp::query_status {}, deadline)?;
             if state.status != qmp::RunState::inmigrate {
                 return Ok(());
             }
             if Instant::now() > until {
-                let deadline = limit::QMP_REPLY_DEADLINE;
                 return Err(VmmError::Silent { command: "migrate-incoming", deadline });
             }
             std::thread::sleep(LOAD_POLL_INTERVAL);
@@ -132,7 +136,7 @@ impl Vm {
     /// # Errors
     /// When QEMU refuses or does not answer.
     pub fn resume(&mut self) -> Result<(), VmmError> {
-        let resumed = self.monitors.general.execute(&qmp::cont {}, limit::QMP_REPLY_DEADLINE);
+        let resumed = self.monitors.general.execute(&qmp::cont {}, self.spec.deadlines.reply);
         resumed.map(drop).map_err(|error| self.process.explain("while it resumed", error))
     }
 
@@ -141,7 +145,7 @@ impl Vm {
     /// # Errors
     /// When QEMU does not answer.
     pub fn is_running(&mut self) -> Result<bool, VmmError> {
-        let state = self.monitors.general.execute(&qmp::query_status {}, limit::QMP_REPLY_DEADLINE);
+        let state = self.monitors.general.execute(&qmp::query_status {}, self.spec.deadlines.reply);
         state
             .map(|state| state.running)
             .map_err(|error| self.process.explain("while asked for its state", error))
@@ -158,8 +162,11 @@ impl Vm {
             description: error.to_string(),
         };
         for command in args::add_overlay(&overlay, None).map_err(refused)? {
-            let added = self.monitors.general.execute(&command, limit::QMP_REPLY_DEADLINE);
-            added.map_err(|error| self.process.explain("while a disk was added", error))?;
+            let added = self.monitors.general.execute(&command, self.spec.deadlines.reply);
+            if let Err(error) = added {
+                self.drop_overlay(&overlay);
+                return Err(self.process.explain("while a disk was added", error));
+            }
         }
         Ok(overlay)
     }
@@ -176,9 +183,9 @@ impl Vm {
     /// # Errors
     /// When QEMU refuses or does not answer.
     pub fn remove_overlay(&mut self, overlay: &DiskOverlay) -> Result<(), VmmError> {
-        for node in [overlay.node.clone(), format!("{}-file", overlay.node)] {
+        for node in settle::nodes_of(overlay) {
             let command = qmp::blockdev_del { node_name: node };
-            self.monitors.general.execute(&command, limit::QMP_REPLY_DEADLINE)?;
+            self.monitors.general.execute(&command, self.spec.deadlines.reply)?;
         }
         Ok(())
     }
@@ -206,7 +213,9 @@ impl Vm {
     /// # Errors
     /// When the host does not permit it, or lacks write protection of shared memory.
     pub fn userfaultfd(&mut self) -> Result<Userfaultfd, VmmError> {
-        self.shim.userfaultfd()
+        self.shim
+            .userfaultfd()
+            .map_err(|error| self.process.explain("while its memory was made ready", error))
     }
 
     /// The VMM's process id.
@@ -225,6 +234,11 @@ impl Vm {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.process.has_ended()
+    }
+
+    /// The end of the VMM as an error, if it has ended or ends at once.
+    pub fn end(&mut self, during: &str) -> Option<VmmError> {
+        self.process.end(during)
     }
 
     /// How the VMM ended and what it wrote last.

@@ -4,6 +4,9 @@
 //! be fast is *loaded*: sent except for its last byte, while nothing is at stake. *Firing* it sends
 //! that byte. A loaded command that is not needed is *unloaded*: the byte 0xFF can be part of no
 //! JSON text and makes QEMU's parser give up what it has.
+//!
+//! QEMU answers the commands of one monitor in their order. A reply that did not come in time is
+//! still owed: it is read and put aside before the next command's reply is believed.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +14,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forkd_types::limit;
 use qapi::Execute;
 use qapi::qmp::QmpCommand;
 use serde::Deserialize;
@@ -72,6 +74,8 @@ pub(crate) struct Monitor {
     received: Vec<u8>,
     /// The final byte of a loaded command.
     loaded: Option<(u8, &'static str)>,
+    /// Replies that QEMU owes: to the command under way, and to earlier ones that were given up.
+    owed: usize,
     transitions: Transitions,
 }
 
@@ -96,6 +100,7 @@ impl Monitor {
             stream,
             received: Vec::with_capacity(4096),
             loaded: None,
+            owed: 0,
             transitions: Transitions::default(),
         };
         let greeting = monitor.message("greeting", Instant::now() + deadline, deadline)?;
@@ -134,6 +139,7 @@ impl Monitor {
         let flags = SendFlags::NOSIGNAL;
         rustix::net::sendmsg(self.stream.as_fd(), &parts, &mut ancillary, flags)
             .map_err(|errno| VmmError::Monitor { command: C::NAME, source: errno.into() })?;
+        self.owed += 1;
         self.reply::<C>(deadline)
     }
 
@@ -158,6 +164,7 @@ impl Monitor {
             .filter(|(_, name)| *name == C::NAME)
             .unwrap_or_else(|| panic!("`{}` was not loaded on this monitor", C::NAME));
         self.send(C::NAME, &[last])?;
+        self.owed += 1;
         self.reply::<C>(deadline)
     }
 
@@ -165,10 +172,24 @@ impl Monitor {
     pub(crate) fn unload(&mut self, deadline: Duration) -> Result<(), VmmError> {
         let Some((_, name)) = self.loaded.take() else { return Ok(()) };
         self.send(name, b"\xFF\n")?;
-        let until = Instant::now() + deadline;
+        self.owed += 1;
         // The parser's complaint is the reply.
-        while self.message(name, until, deadline)?.get("error").is_none() {}
-        Ok(())
+        self.answer(name, deadline).map(drop)
+    }
+
+    /// Whether QEMU owes a reply to a command that was given up.
+    pub(crate) fn owes_reply(&self) -> bool {
+        self.owed > 0
+    }
+
+    /// Waits for the replies that are owed. Tells whether the last of them was a success, or
+    /// nothing if none was owed.
+    pub(crate) fn settle(&mut self, deadline: Duration) -> Result<Option<bool>, VmmError> {
+        if self.owed == 0 {
+            return Ok(None);
+        }
+        let late = self.answer("an earlier command", deadline)?;
+        Ok(Some(late.get("return").is_some()))
     }
 
     /// The last transitions that this monitor has heard of.
@@ -181,20 +202,34 @@ impl Monitor {
     }
 
     fn reply<C: QmpCommand>(&mut self, deadline: Duration) -> Result<C::Ok, VmmError> {
+        let message = self.answer(C::NAME, deadline)?;
+        match result_in::<C::Ok>(&message) {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) => {
+                Err(VmmError::Refused { command: C::NAME, description: error.desc })
+            }
+            None => Err(garbage(C::NAME, message.to_string().as_bytes())),
+        }
+    }
+
+    /// The last reply that is owed. Late ones before it belong to commands that were given up.
+    fn answer(&mut self, command: &'static str, deadline: Duration) -> Result<Value, VmmError> {
         let until = Instant::now() + deadline;
         loop {
-            let message = self.message(C::NAME, until, deadline)?;
-            if message.get("event").is_some() {
-                self.note_event(&message);
+            let message = self.message(command, until, deadline);
+            if let Ok(event) = &message
+                && event.get("event").is_some()
+            {
+                self.note_event(event);
                 continue;
             }
-            return match result_in::<C::Ok>(&message) {
-                Some(Ok(value)) => Ok(value),
-                Some(Err(error)) => {
-                    Err(VmmError::Refused { command: C::NAME, description: error.desc })
-                }
-                None => Err(garbage(C::NAME, message.to_string().as_bytes())),
-            };
+            // A line that is not QMP stood where the reply belongs.
+            if matches!(message, Ok(_) | Err(VmmError::Garbage { .. })) {
+                self.owed = self.owed.saturating_sub(1);
+            }
+            if message.is_err() || self.owed == 0 {
+                return message;
+            }
         }
     }
 
@@ -267,9 +302,6 @@ fn result_in<T: serde::de::DeserializeOwned>(message: &Value) -> Option<Result<T
     }
     message.get("return").and_then(|value| T::deserialize(value).ok()).map(Ok)
 }
-
-/// How long QEMU may take to see that a loaded command will not come.
-pub(crate) const UNLOAD_DEADLINE: Duration = limit::QMP_REPLY_DEADLINE;
 
 fn encode<C: QmpCommand>(command: &C) -> Vec<u8> {
     // Commands are plain structures with string keys: they always have a JSON form.
@@ -358,6 +390,18 @@ mod tests {
         let mut monitor = against(GREETING, &[b"{\"return\":{}}\r\n", NO]).unwrap();
         let error = monitor.execute(&qapi::qmp::cont {}, SOON).unwrap_err();
         assert_eq!(error.to_string(), "the VMM refused `cont`: disk on fire");
+    }
+
+    #[test]
+    fn a_reply_that_comes_late_is_not_taken_for_that_of_the_next_command() {
+        const LATE: &[u8] = b"{\"error\":{\"class\":\"GenericError\",\"desc\":\"late\"}}\r\n\
+            {\"return\":{}}\r\n";
+        let mut monitor = against(GREETING, &[b"{\"return\":{}}\r\n", b"", LATE]).unwrap();
+        let error = monitor.execute(&qapi::qmp::stop {}, SOON).unwrap_err();
+        assert!(matches!(error, VmmError::Silent { command: "stop", .. }), "{error}");
+        assert!(monitor.owes_reply());
+        monitor.execute(&qapi::qmp::cont {}, SOON).unwrap();
+        assert!(!monitor.owes_reply());
     }
 
     #[test]

@@ -23,6 +23,8 @@ use crate::{VmSpec, VmmError, VmmTools};
 const FIRST_FD: i32 = 3;
 /// The end of the log that goes into an error.
 const LAST_WORDS_BYTES: u64 = 600;
+/// A process that ends closes its sockets a moment before it can be waited for.
+const END_DEADLINE: Duration = Duration::from_millis(500);
 /// A killed process is gone within microseconds, unless the host is out of memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -124,11 +126,13 @@ impl Process {
     /// is reported as its end.
     pub(crate) fn explain(&mut self, during: &str, error: VmmError) -> VmmError {
         let lost = matches!(error, VmmError::Monitor { .. } | VmmError::Shim { .. });
-        // The socket closes a moment before the process can be waited for.
-        if lost && self.ended_within(Duration::from_millis(500)) {
-            return VmmError::Gone { during: during.to_owned(), last_words: self.last_words() };
-        }
-        error
+        if lost { self.end(during).unwrap_or(error) } else { error }
+    }
+
+    /// The end of this process as an error, if it has ended or ends at once.
+    pub(crate) fn end(&mut self, during: &str) -> Option<VmmError> {
+        self.ended_within(END_DEADLINE)
+            .then(|| VmmError::Gone { during: during.to_owned(), last_words: self.last_words() })
     }
 
     /// Kills the process and waits until it is gone.
