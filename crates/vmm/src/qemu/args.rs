@@ -150,7 +150,10 @@ fn root_disk(args: &mut Args, disk: &Disk) {
         args.blockdev(&overlay_format(overlay, frozen, Some(&below)));
         below.clone_from(&overlay.node);
     }
-    args.pair("-device", &format!("virtio-blk-device,drive={below}"));
+    // An error of the host's disk is the guest's to deal with: by default QEMU would stop the vCPUs
+    // when there is no space, and nobody would start them again.
+    let errors = "werror=report,rerror=report";
+    args.pair("-device", &format!("virtio-blk-device,drive={below},{errors}"));
 }
 
 /// The node of an overlay's file. Locking is off because the store guarantees that an overlay has
@@ -262,6 +265,12 @@ mod tests {
             - line.matches(r#""node-name":"overlay0","read-only":true"#).count();
         assert_eq!(writable, 1, "{line}");
         assert!(line.contains("virtio-blk-device,drive=overlay1"));
+    }
+
+    #[test]
+    fn a_disk_error_is_told_to_the_guest_and_does_not_stop_it() {
+        let line = line(&spec());
+        assert!(line.contains("werror=report") && line.contains("rerror=report"), "{line}");
     }
 
     #[test]
