@@ -79,15 +79,19 @@ impl Catalog {
         }
     }
 
-    /// Marks a snapshot as unusable. An error of the registry is only logged: the row says
-    /// `writing` then, which is unusable too.
+    /// Marks a snapshot as unusable, here even where the registry cannot be written (the disk may
+    /// be full): its row says `writing` then, which the next daemon takes for a failure.
     pub(crate) fn fail(&self, registry: &Registry, tag: &SnapshotTag, reason: &str) {
-        let failed = self.update(registry, tag, |row| {
+        let mark = |row: &mut SnapshotRow| {
             row.status = SnapshotStatus::Failed;
             row.error = Some(reason.to_owned());
-        });
-        if let Err(error) = failed {
-            tracing::error!(snapshot = %tag, %error, "cannot mark a snapshot as failed");
+        };
+        if let Err(error) = self.update(registry, tag, mark) {
+            tracing::warn!(snapshot = %tag, %error, "the registry cannot note a failure");
+            if let Some(row) = self.lock().get_mut(tag) {
+                mark(row);
+            }
+            self.changed.notify_waiters();
         }
     }
 
