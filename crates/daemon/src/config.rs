@@ -41,6 +41,7 @@ impl ServeConfig {
             qemu: self.qemu.clone(),
             features: HostFeatures::ALL,
             kvm_probe_deadline: forkd_types::limit::KVM_PROBE_DEADLINE,
+            deadlines: forkd_types::limit::Deadlines::default(),
             probe: None,
         }
     }

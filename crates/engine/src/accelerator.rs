@@ -113,6 +113,7 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
         disk: None,
         directory: directory.clone(),
         start: Start::Boot,
+        deadlines: config.deadlines,
     };
     let tools = tools(config, Accelerator::Kvm);
     let booted = boot_and_greet(spec, tools, config.kvm_probe_deadline).await;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_capture::HostFeatures;
+use forkd_types::limit::Deadlines;
 use forkd_vmm::Accelerator;
 
 use crate::BranchProbe;
@@ -34,6 +35,8 @@ pub struct EngineConfig {
     ///
     /// [`limit::KVM_PROBE_DEADLINE`]: forkd_types::limit::KVM_PROBE_DEADLINE
     pub kvm_probe_deadline: Duration,
+    /// How long VMMs and guests may take to answer.
+    pub deadlines: Deadlines,
     /// Sees every branch; for tests.
     pub probe: Option<Arc<dyn BranchProbe>>,
 }

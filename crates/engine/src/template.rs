@@ -108,6 +108,7 @@ async fn build_reserved(
         directory: inner.new_run_directory(&nursery.id)?,
         boot: image.boot,
         start: Start::Boot,
+        deadlines: inner.config.deadlines,
     };
     let device_state = inner.new_vm_directory(&nursery.id)?.join("device-state");
     let tools = inner.tools.clone();

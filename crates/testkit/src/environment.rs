@@ -9,6 +9,7 @@ use forkd_engine::{
     TemplateRequest,
 };
 use forkd_types::{ByteCount, SnapshotTag, limit};
+use forkd_types::{ByteCount, SnapshotTag, limit::Deadlines};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
@@ -28,7 +29,7 @@ pub struct Lab {
     /// The engine.
     pub engine: Engine,
     config: EngineConfig,
-    _guard: Guard,
+    _guard: Option<Guard>,
 }
 
 fn required_path(variable: &str) -> PathBuf {
@@ -56,6 +57,7 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
         features: HostFeatures::ALL,
         // Where the KVM tier runs, a guest boots as slowly as an emulated one.
         kvm_probe_deadline: limit::BOOT_DEADLINE,
+        deadlines: Deadlines::default(),
         probe: None,
     }
 }
@@ -91,6 +93,29 @@ impl Lab {
         Self::open(&hot.keep(), |config| config.features = features).await
     }
 
+    /// A lab with a changed configuration. Its hot directory is `hot`, which it removes at the end.
+    pub async fn with_config(hot: &Path, change: impl FnOnce(&mut EngineConfig)) -> Self {
+        Self::open(hot, change).await
+    }
+
+    /// A second lab in the directories of another one, whose engine must have ended. What it
+    /// leaves, the other one removes.
+    pub async fn in_directories(
+        [state, hot, run]: [&Path; 3],
+        probe: Option<Arc<dyn BranchProbe>>,
+    ) -> Self {
+        let mut config = config(state, hot, run);
+        config.probe = probe;
+        let engine = Engine::open(config.clone()).await.expect("the engine opens");
+        Self { engine, config, _guard: None }
+    }
+
+    /// A directory for [`Lab::with_config`].
+    #[must_use]
+    pub fn hot_directory() -> PathBuf {
+        TempDir::with_prefix_in("forkd-hot-", "/dev/shm").expect("a hot directory").keep()
+    }
+
     async fn open(hot: &Path, change: impl FnOnce(&mut EngineConfig)) -> Self {
         let state = TempDir::with_prefix("forkd-state-").expect("a state directory").keep();
         let run = TempDir::with_prefix("fk-").expect("a run directory").keep();
@@ -98,7 +123,7 @@ impl Lab {
         let mut config = config(&state, hot, &run);
         change(&mut config);
         let engine = Engine::open(config.clone()).await.expect("the engine opens");
-        Self { engine, config, _guard: guard }
+        Self { engine, config, _guard: Some(guard) }
     }
 
     /// A lab with images of its own.

@@ -76,6 +76,7 @@ impl Lab {
             disk: None,
             directory,
             start: Start::Boot,
+            deadlines: config.deadlines,
         };
         let ram = fs::File::create(spec.ram.path()).expect("a RAM file");
         ram.set_len(spec.memory.get()).expect("a RAM file");

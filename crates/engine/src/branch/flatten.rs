@@ -35,6 +35,9 @@ pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut 
 /// Merges the frozen overlays of a machine's disk when there are many.
 pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
     let Some(bytes) = machine.disk else { return };
+    if !machine.vm.is_settled() {
+        return;
+    }
     if machine.overlays.len() < limit::OVERLAYS_BEFORE_FLATTEN {
         return;
     }

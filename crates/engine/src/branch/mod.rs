@@ -17,11 +17,13 @@ mod prepare;
 mod probe;
 mod publish;
 mod seal;
+mod settle;
 mod window;
 
 pub(crate) use flatten::{flatten_disk, merge_deltas};
 pub use probe::{BranchProbe, ProbedBranch};
 pub(crate) use publish::in_background as publish_in_background;
+pub(crate) use settle::settle;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -103,11 +105,13 @@ pub(crate) fn run(
     // The paused guard resumes while a panic unwinds; the sandbox need not die of it.
     let taken = AssertUnwindSafe(|| context.take(&mut machine, resumed));
     let result = std::panic::catch_unwind(taken)
-        .unwrap_or_else(|_| Err(EngineError::Internal("the branch panicked".to_owned())));
+        .unwrap_or_else(|_| Err(EngineError::Internal("the branch panicked".to_owned())))
+        .map_err(|error| explain(error, &mut machine));
     match &result {
         Ok(()) => publish::in_background(inner, &tag),
         Err(error) => {
             tracing::info!(%error, "branch failed");
+            settle::remove_device_state(inner, handle.id());
             inner.catalog.fail(&inner.registry, &tag, &describe(error));
         }
     }
@@ -116,6 +120,17 @@ pub(crate) fn run(
     let superseded = handle.replace_layers(machine.layers());
     inner.collect(&Candidates { layers: superseded, overlays: Vec::new() });
     machine
+}
+
+/// Memory that cannot be captured is mostly that of a VMM that is gone.
+fn explain(error: EngineError, machine: &mut Machine) -> EngineError {
+    match error {
+        EngineError::Capture(lost) => {
+            let end = machine.vm.end("while its memory was captured");
+            end.map_or(EngineError::Capture(lost), EngineError::Vmm)
+        }
+        other => other,
+    }
 }
 
 /// An error with its causes, in one line.

@@ -88,7 +88,7 @@ impl Context<'_> {
                 }
             }
         };
-        let device_state = self.inner.files.vm_directory(self.handle.id()).join("device-state");
+        let device_state = super::settle::device_state(self.inner, self.handle.id());
         Ok(Prepared { capture, below, sink, overlay, device_state })
     }
 

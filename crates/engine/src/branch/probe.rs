@@ -20,6 +20,16 @@ pub trait BranchProbe: Debug + Send + Sync {
         Ok(())
     }
 
+    /// The snapshot `tag` is about to be published: in the background, when nothing is asked of the
+    /// source any more.
+    ///
+    /// # Errors
+    /// An error leaves the snapshot ready, and not durable.
+    fn before_publish(&self, tag: &SnapshotTag) -> Result<(), EngineError> {
+        let _ = tag;
+        Ok(())
+    }
+
     /// A defect to build into this branch; has an effect only in programs that are compiled with
     /// the feature `flaws`.
     fn flaw(&self) -> Option<Flaw> {

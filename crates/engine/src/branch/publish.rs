@@ -40,6 +40,9 @@ fn publish(inner: &Inner, tag: &SnapshotTag) -> Result<(), EngineError> {
     if row.status != SnapshotStatus::Ready {
         return Ok(());
     }
+    if let Some(probe) = &inner.config.probe {
+        probe.before_publish(tag)?;
+    }
     for id in &row.manifest.layers {
         inner.files.publish_layer(id)?;
     }

@@ -23,12 +23,13 @@ use std::time::Duration;
 
 use forkd_capture::{Captured, ClosedCapture};
 use forkd_store::{LayerWriter, OpenChain};
-use forkd_types::{BranchMode, BranchPhase, LayerId, limit};
+use forkd_types::{BranchMode, BranchPhase, LayerId};
 use forkd_vmm::{PausePlan, PausedVm, Resumed};
 
 use super::prepare::Prepared;
+use super::settle::place_overlay;
 use super::{Context, Steps};
-use crate::sandbox::Machine;
+use crate::sandbox::{LooseOverlay, Machine};
 use crate::{EngineError, Flaw};
 
 /// What the window leaves.
@@ -62,17 +63,16 @@ impl Context<'_> {
         let late = Flaw::LateDisk.is_built_in(self.flaw());
         let overlay = node.clone().filter(|_| !late);
         let plan = PausePlan { device_state: device_state.clone(), overlay };
-        let (mut capture, mut frozen) = (capture, false);
+        let mut capture = capture;
         let inside = |machine: &mut Machine| -> Result<(Resumed, Capture), EngineError> {
             let loaded = steps.time(BranchPhase::Prepare, || machine.vm.prepare_pause(plan))?;
             // Requests to the guest wait from here on; noted writes cost the guest a fault each.
-            let quiesce = self.agent.quiesce(limit::QUIESCE_DEADLINE);
+            let quiesce = self.agent.quiesce(self.inner.config.deadlines.quiesce);
             let _quiet = steps.time(BranchPhase::Prepare, || self.runtime.block_on(quiesce))?;
             steps.time(BranchPhase::Prepare, || capture.arm())?;
             let mut paused = steps.time(BranchPhase::Pause, || loaded.pause())?;
             steps.time(BranchPhase::SaveDeviceState, || paused.save_device_state())?;
             steps.time(BranchPhase::FreezeDisk, || paused.freeze_disk())?;
-            frozen = true;
             let closed = steps.time(BranchPhase::Protect, || capture.close_dirty_set())?;
             let capture = match self.mode {
                 BranchMode::Live => Capture::Running(closed),
@@ -93,32 +93,13 @@ impl Context<'_> {
         };
         let outcome = inside(machine);
         let frozen_overlays = machine.overlays.clone();
-        if let Some(id) = new_id {
-            if frozen {
-                // The source writes there now, whatever became of the branch.
-                machine.overlays.push(id.clone());
-                self.handle.push_overlay(id);
-            } else {
-                self.give_up_overlay(machine, &id, node.as_ref());
-            }
+        if let Some((id, node)) = new_id.zip(node) {
+            self.handle.push_overlay(id.clone());
+            machine.loose = Some(LooseOverlay { id, node });
+            place_overlay(self.inner, self.handle, machine);
         }
         let (resumed, capture) = outcome?;
         Ok(AfterWindow { resumed, capture, below, sink, device_state, frozen_overlays })
-    }
-
-    fn give_up_overlay(
-        &self,
-        machine: &mut Machine,
-        id: &LayerId,
-        node: Option<&forkd_vmm::DiskOverlay>,
-    ) {
-        if let Some(node) = node
-            && let Err(error) = machine.vm.remove_overlay(node)
-            && !machine.vm.has_ended()
-        {
-            tracing::warn!(%error, "an unused disk overlay stays open in the VMM");
-        }
-        self.inner.files.remove_overlay(id);
     }
 }
 

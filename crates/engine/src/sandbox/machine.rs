@@ -3,7 +3,7 @@
 use forkd_capture::{CaptureTarget, WriteProtection};
 use forkd_store::{OpenChain, SnapshotManifest};
 use forkd_types::{ByteCount, LayerId};
-use forkd_vmm::{Vm, VmmError};
+use forkd_vmm::{DiskOverlay, Vm, VmmError};
 use tokio::io::unix::AsyncFd;
 
 use crate::EngineError;
@@ -21,6 +21,15 @@ pub(crate) struct Machine {
     pub(crate) disk: Option<ByteCount>,
     /// Its memory, made ready by the first branch. Lost when a branch fails; then made again.
     memory: Option<WatchedMemory>,
+    /// An overlay made for a branch, until it is known whether it takes the writes.
+    pub(crate) loose: Option<LooseOverlay>,
+}
+
+/// An overlay that is open in the VMM, on top of the disk or not.
+#[derive(Debug)]
+pub(crate) struct LooseOverlay {
+    pub(crate) id: LayerId,
+    pub(crate) node: DiskOverlay,
 }
 
 /// A VM's memory with what the last branch of it left.
@@ -38,7 +47,7 @@ impl Machine {
         overlays: Vec<LayerId>,
         disk: Option<ByteCount>,
     ) -> Self {
-        Self { vm, origin, overlays, disk, memory: None }
+        Self { vm, origin, overlays, disk, memory: None, loose: None }
     }
 
     /// The VM's memory, ready to be captured.
@@ -112,10 +121,10 @@ pub(crate) enum Protection {
     IfPossible,
 }
 
-/// A VMM that is gone is reported as such; anything else is the host's refusal.
+/// A VMM that is gone or silent is reported as such; anything else is the host's refusal.
 fn live_unavailable(error: VmmError) -> EngineError {
     match error {
-        VmmError::Gone { .. } => error.into(),
+        VmmError::Gone { .. } | VmmError::Silent { .. } => error.into(),
         other => EngineError::LiveUnavailable(Box::new(other)),
     }
 }

@@ -14,7 +14,7 @@ mod start;
 mod task;
 
 pub(crate) use handle::{Order, SandboxHandle};
-pub(crate) use machine::{Machine, Protection, WatchedMemory};
+pub(crate) use machine::{LooseOverlay, Machine, Protection, WatchedMemory};
 pub(crate) use start::start_child;
 
 use crate::EngineError;

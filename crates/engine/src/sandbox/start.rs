@@ -126,6 +126,7 @@ fn start_machine(
             .map(|(base, _)| Disk::new(base.clone(), inner.overlay_paths(&overlays))),
         directory: inner.new_run_directory(handle.id())?,
         start: Start::Load,
+        deadlines: inner.config.deadlines,
     };
     // The row is there before the process and names it once it takes commands. A daemon that dies
     // in the milliseconds between leaves a VMM that the next one does not find; its files it does.

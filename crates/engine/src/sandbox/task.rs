@@ -2,10 +2,12 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forkd_types::SandboxState;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::{Machine, Order, SandboxHandle, blocking};
 use crate::EngineError;
@@ -18,7 +20,12 @@ pub(crate) struct SandboxTask {
     orders: mpsc::Receiver<Order>,
     /// `None` once the VMM has ended.
     machine: Option<Machine>,
+    /// When a VMM that was silent is looked at again.
+    look_again: Option<Instant>,
 }
+
+/// Between two looks at a silent VMM.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 impl SandboxTask {
     /// Starts the task.
@@ -30,7 +37,7 @@ impl SandboxTask {
     ) -> Result<(), EngineError> {
         let exit = machine.exit_watch()?;
         let tasks = inner.tasks.clone();
-        let task = Self { inner, handle, orders, machine: Some(machine) };
+        let task = Self { inner, handle, orders, machine: Some(machine), look_again: None };
         tasks.spawn(task.run(exit));
         Ok(())
     }
@@ -40,6 +47,9 @@ impl SandboxTask {
             tokio::select! {
                 biased;
                 _ = exit.readable(), if self.machine.is_some() => self.vmm_ended().await,
+                () = sleep_until(self.look_again), if self.look_again.is_some() => {
+                    self.settle().await;
+                }
                 order = self.orders.recv() => match order {
                     Some(Order::Branch(order)) => self.branch(*order).await,
                     Some(Order::Remove(done)) => {
@@ -57,6 +67,7 @@ impl SandboxTask {
 
     async fn vmm_ended(&mut self) {
         let Some(mut machine) = self.machine.take() else { return };
+        self.look_again = None;
         let words = blocking(move || machine.vm.last_words()).await.unwrap_or_default();
         tracing::warn!(sandbox = %self.handle.id(), %words, "a VMM ended by itself");
         self.handle.forget_agent();
@@ -69,6 +80,12 @@ impl SandboxTask {
     }
 
     async fn branch(&mut self, order: branch::BranchOrder) {
+        if self.look_again.is_some()
+            && let Some(error) = self.settle().await
+        {
+            order.refuse(error);
+            return;
+        }
         let (Some(machine), Ok(agent)) = (self.machine.take(), self.handle.agent()) else {
             order.refuse(self.handle.not_running());
             return;
@@ -85,21 +102,63 @@ impl SandboxTask {
         match back.await {
             Ok(machine) => {
                 self.machine = Some(machine);
+                self.handle.update(|sandbox| sandbox.branch_count += 1);
+                self.settle().await;
+            }
+            Err(error) => self.lost(&error),
+        }
+    }
+
+    /// Makes sure that the source of a branch runs. While its VMM is silent it stays `branching`
+    /// and is looked at from time to time.
+    async fn settle(&mut self) -> Option<EngineError> {
+        let mut machine = self.machine.take()?;
+        self.look_again = None;
+        let (inner, handle) = (Arc::clone(&self.inner), Arc::clone(&self.handle));
+        let back = blocking(move || {
+            let settled = branch::settle(&inner, &handle, &mut machine);
+            (machine, settled)
+        });
+        let (machine, settled) = match back.await {
+            Ok(back) => back,
+            Err(error) => {
+                self.lost(&error);
+                return Some(error);
+            }
+        };
+        self.machine = Some(machine);
+        let known = self.handle.sandbox().error;
+        match settled {
+            Ok(()) => {
+                if known.is_some() {
+                    tracing::info!(sandbox = %self.handle.id(), "a silent VMM answers again");
+                }
                 self.handle.update(|sandbox| {
                     sandbox.state = SandboxState::Running;
-                    sandbox.branch_count += 1;
+                    sandbox.error = None;
                 });
+                None
             }
             Err(error) => {
-                // Only a defect gets here. The VM went with the thread.
-                tracing::error!(sandbox = %self.handle.id(), %error, "a branch died");
-                self.handle.forget_agent();
-                self.handle.update(|sandbox| {
-                    sandbox.state = SandboxState::Dead;
-                    sandbox.error = Some(error.to_string());
-                });
+                self.look_again = Some(Instant::now() + LOOK_INTERVAL);
+                if known.is_none() {
+                    tracing::warn!(sandbox = %self.handle.id(), %error, "a VMM is silent");
+                }
+                let words = format!("its VMM has not confirmed that it runs: {error}");
+                self.handle.update(|sandbox| sandbox.error = Some(words));
+                Some(error.into())
             }
         }
+    }
+
+    /// Only a defect gets here. The VM went with the thread.
+    fn lost(&self, error: &EngineError) {
+        tracing::error!(sandbox = %self.handle.id(), %error, "a branch died");
+        self.handle.forget_agent();
+        self.handle.update(|sandbox| {
+            sandbox.state = SandboxState::Dead;
+            sandbox.error = Some(error.to_string());
+        });
     }
 
     async fn remove(&mut self) {
@@ -112,5 +171,13 @@ impl SandboxTask {
         }
         self.handle.update(|sandbox| sandbox.state = SandboxState::Gone);
         self.inner.discard_sandbox(&self.handle);
+    }
+}
+
+/// Waits for the moment `at`.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
