@@ -11,6 +11,7 @@
 mod environment;
 mod guard;
 mod inspect;
+mod leftovers;
 mod sandbox;
 mod small_tmpfs;
 

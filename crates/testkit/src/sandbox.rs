@@ -87,6 +87,16 @@ impl<'a> Guest<'a> {
         self.lab.engine.branch(&self.id, request).await.map(|branch| branch.snapshot)
     }
 
+    /// Takes a live branch with the given tag and waits until it is ready.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub async fn try_branch_as(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
+        let (tag, mode, wait) = (Some(tag.clone()), BranchMode::Live, Wait::UntilReady);
+        let request = BranchRequest { tag, mode, children: 0, wait };
+        self.lab.engine.branch(&self.id, request).await.map(|branch| branch.snapshot)
+    }
+
     /// Takes a live branch and starts children from it.
     pub async fn branch_into(&self, children: u32) -> (SnapshotTag, Vec<Guest<'a>>) {
         let request =

@@ -48,6 +48,18 @@ impl SmallTmpfs {
             file.write_all(&[1; 1 << 20]).expect("there is space");
         }
     }
+
+    /// Writes a file so large that nothing remains.
+    pub fn fill_up(file: &Path) {
+        let mut file = File::create(file).expect("a file");
+        let mut size = 1 << 20;
+        while size >= 4096 {
+            match file.write(&vec![1; size]) {
+                Ok(written) if written > 0 => {}
+                _ => size /= 2,
+            }
+        }
+    }
 }
 
 impl Drop for SmallTmpfs {

@@ -1,0 +1,9 @@
+//! The fault matrix: what may break at each edge of a branch's phases, and what must hold after.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod every_fault_at_every_edge_spares_the_rest;
+mod full_disk_does_not_stop_the_guest;
+mod killed_daemon_leaves_nothing_at_any_edge;
+mod panicked_guest_is_dead_and_leaves_nothing;
+mod scene;

@@ -1,0 +1,31 @@
+//! Goal: a guest whose kernel panics takes its agent and its VMM with it: the sandbox is `dead`
+//! with a reason, a branch of it is refused, and nothing is left when it is removed.
+//!
+//! Method: the guest is told to panic. Breaks when the end of the VMM is missed, or a request waits
+//! without end.
+
+use std::time::Duration;
+
+use forkd_testkit::{Lab, block_on};
+use forkd_types::SandboxState;
+
+use crate::scene::ALONE;
+
+#[test]
+fn a_guest_whose_kernel_panics_is_dead_and_leaves_nothing() {
+    block_on(async {
+        let _alone = ALONE.lock().await;
+        let lab = Lab::new().await;
+        let source = lab.tiny().await;
+        lab.wait_durable(&"tiny-128".parse().unwrap()).await;
+        let panic = source.try_sh("echo c > /proc/sysrq-trigger");
+        let panic = tokio::time::timeout(Duration::from_secs(20), panic).await;
+        assert!(panic.expect("the request ends").is_err());
+        lab.wait_state(&source.id, SandboxState::Dead).await;
+        let error = source.try_branch_as(&"late".parse().unwrap()).await.unwrap_err().to_string();
+        assert!(error.contains("is dead: its VMM ended"), "{error}");
+        source.remove().await;
+        assert_eq!(lab.vmm_count(), 0);
+        assert_eq!(lab.leftovers(), Vec::<std::path::PathBuf>::new());
+    });
+}

@@ -1,0 +1,311 @@
+//! A source to break things around, the ways to break them, and what must hold after each.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use forkd_engine::{BranchProbe, EngineError, ProbedBranch, VmmError};
+use forkd_testkit::{Guest, Lab, SmallTmpfs};
+use forkd_types::limit::Deadlines;
+use forkd_types::{BranchPhase, SandboxState, SnapshotStatus, SnapshotTag};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longest wait for something that must happen soon.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Tests of this program count descriptors of the process: one at a time.
+pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// What breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Not one page is left in the hot directory.
+    HotFull,
+    /// Not one block is left in the state directory.
+    DiskFull,
+    /// The VMM is killed.
+    VmmKilled,
+    /// The VMM refuses what the phase asks for.
+    Refusal,
+    /// The VMM is stopped and does not answer.
+    Silence,
+}
+
+/// Breaks something once, at the edge that it was set to.
+#[derive(Debug, Default)]
+pub(crate) struct Saboteur {
+    blow: Mutex<Option<Blow>>,
+}
+
+#[derive(Debug, Clone)]
+struct Blow {
+    fault: Fault,
+    phase: BranchPhase,
+    vmm: Pid,
+    /// The file that fills a file system.
+    filler: PathBuf,
+}
+
+impl Saboteur {
+    fn strike(&self, phase: BranchPhase) -> Result<(), EngineError> {
+        let blow = self.blow.lock().unwrap().take_if(|blow| blow.phase == phase);
+        let Some(blow) = blow else { return Ok(()) };
+        match blow.fault {
+            Fault::HotFull | Fault::DiskFull => SmallTmpfs::fill_up(&blow.filler),
+            Fault::VmmKilled => {
+                kill_process(blow.vmm, Signal::KILL).unwrap();
+                let begun = Instant::now();
+                while state_of(blow.vmm) != Some('Z') && begun.elapsed() < SOON {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Fault::Silence => kill_process(blow.vmm, Signal::STOP).unwrap(),
+            Fault::Refusal => {
+                return Err(EngineError::Vmm(VmmError::Refused {
+                    command: "fault",
+                    description: format!("refused at {phase}"),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    fn has_struck(&self) -> bool {
+        self.blow.lock().unwrap().is_none()
+    }
+}
+
+impl BranchProbe for Saboteur {
+    fn before(&self, phase: BranchPhase, _: &ProbedBranch<'_>) -> Result<(), EngineError> {
+        self.strike(phase)
+    }
+
+    fn before_publish(&self, _: &SnapshotTag) -> Result<(), EngineError> {
+        self.strike(BranchPhase::Publish)
+    }
+}
+
+/// The letter in `/proc/PID/stat`.
+fn state_of(pid: Pid) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// What a branch must give when something breaks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Outcome {
+    /// An error with these words; the snapshot is `failed` for the same reason.
+    Failed(&'static str),
+    /// A snapshot that is ready and durable: the fault does not matter any more.
+    Durable,
+    /// A snapshot that is ready, and not durable.
+    Ready,
+    /// Either `Failed` with these words or `Ready`: the registry may have room for a row.
+    ReadyOr(&'static str),
+}
+
+/// A lab whose branches can be sabotaged, and a source with content to compare.
+pub(crate) struct Scene {
+    pub(crate) lab: Lab,
+    saboteur: Arc<Saboteur>,
+    /// The small file system, where one is to be filled.
+    small: Option<SmallTmpfs>,
+    image: (&'static str, u64),
+}
+
+/// A source that has been branched once, so that all that is made only once is there.
+pub(crate) struct Source<'a> {
+    pub(crate) guest: Guest<'a>,
+    vmm: Pid,
+    digest: String,
+    descriptors: usize,
+}
+
+const DIGEST: &str = "md5sum < /tmp/dirt; md5sum < /srv/dirt";
+const PREPARE: &str = "mkdir -p /srv; dd if=/dev/urandom of=/tmp/dirt bs=1M count=4 2>/dev/null; \
+    dd if=/dev/urandom of=/srv/dirt bs=64k count=4 2>/dev/null; sync; \
+    setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > /tmp/n; sleep 0.02; done' \
+    < /dev/null > /dev/null 2>&1 &";
+
+impl Scene {
+    /// A scene for `fault`.
+    pub(crate) async fn set(fault: Fault) -> Self {
+        let saboteur = Arc::new(Saboteur::default());
+        let small = match fault {
+            Fault::HotFull | Fault::DiskFull => Some(SmallTmpfs::mount(768)),
+            _ => None,
+        };
+        let hot = match &small {
+            Some(tmpfs) if fault == Fault::HotFull => tmpfs.path().to_owned(),
+            _ => Lab::hot_directory(),
+        };
+        let lab = Lab::with_config(&hot, |config| {
+            config.probe = Some(Arc::clone(&saboteur) as Arc<dyn BranchProbe>);
+            if let Some(tmpfs) = small.as_ref().filter(|_| fault == Fault::DiskFull) {
+                tmpfs.path().clone_into(&mut config.state_dir);
+            }
+            if fault == Fault::Silence {
+                config.deadlines = Deadlines {
+                    reply: Duration::from_secs(3),
+                    pause_reply: Duration::from_millis(700),
+                    ..Deadlines::default()
+                };
+            }
+        });
+        let lab = lab.await;
+        // Only a fault that has to do with disks needs one.
+        let image = match fault {
+            Fault::HotFull | Fault::VmmKilled => ("tiny", 128),
+            _ => ("python", 256),
+        };
+        Self { lab, saboteur, small, image }
+    }
+
+    pub(crate) async fn source(&self) -> Source<'_> {
+        let template = self.lab.template(self.image.0, self.image.1).await;
+        self.lab.wait_durable(&template).await;
+        let guest = self.lab.one(&template).await;
+        guest.sh(PREPARE).await;
+        let digest = guest.sh(DIGEST).await;
+        let first = guest.branch().await;
+        self.lab.wait_durable(&first.tag).await;
+        let pid = self.lab.engine.sandbox(&guest.id).unwrap().pid.unwrap();
+        let vmm = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
+        // Also makes SQLite open what it keeps for the next time.
+        assert_eq!(self.lab.leftovers(), Vec::<PathBuf>::new());
+        let descriptors = self.lab.descriptor_count();
+        Source { guest, vmm, digest, descriptors }
+    }
+
+    /// Breaks `fault` at the edge of `phase` in a branch of `source`, and checks everything.
+    /// Returns whether the source still runs.
+    pub(crate) async fn play(
+        &self,
+        source: &Source<'_>,
+        fault: Fault,
+        phase: BranchPhase,
+        wanted: Outcome,
+    ) -> bool {
+        let cell = format!("{fault:?} before {phase}");
+        let filler = self.small.as_ref().map(|tmpfs| tmpfs.path().join("filler"));
+        let blow =
+            Blow { fault, phase, vmm: source.vmm, filler: filler.clone().unwrap_or_default() };
+        *self.saboteur.blow.lock().unwrap() = Some(blow);
+        let tag: SnapshotTag = format!("{fault:?}-{phase}").to_lowercase().parse().unwrap();
+        let begun = Instant::now();
+        let branched = source.guest.try_branch_as(&tag).await;
+        assert!(begun.elapsed() < SOON, "{cell}: took {:?}", begun.elapsed());
+        self.check_snapshot(&cell, &tag, branched, wanted).await;
+        if let Some(filler) = filler {
+            fs::remove_file(filler).unwrap();
+        }
+        if fault == Fault::Silence {
+            self.check_silent(&cell, source, phase).await;
+        }
+        let alive = fault != Fault::VmmKilled;
+        if alive {
+            self.check_running(&cell, source).await;
+        } else {
+            self.lab.wait_state(&source.guest.id, SandboxState::Dead).await;
+            let error = self.lab.engine.sandbox(&source.guest.id).unwrap().error.unwrap();
+            assert!(error.contains("signal: 9"), "{cell}: {error}");
+            source.guest.clone().remove().await;
+        }
+        if self.lab.engine.snapshot(&tag).unwrap().status == SnapshotStatus::Ready {
+            self.check_child(&cell, source, &tag).await;
+        }
+        assert_eq!(self.lab.leftovers(), Vec::<PathBuf>::new(), "{cell}");
+        assert_eq!(self.lab.vmm_count(), usize::from(alive), "{cell}: processes");
+        if alive {
+            self.check_descriptors(&cell, source).await;
+        }
+        alive
+    }
+
+    async fn check_snapshot(
+        &self,
+        cell: &str,
+        tag: &SnapshotTag,
+        branched: Result<forkd_engine::Snapshot, EngineError>,
+        wanted: Outcome,
+    ) {
+        let status = |name: &str| {
+            let found = self.lab.engine.snapshot(tag).unwrap();
+            assert_eq!(found.status.name(), name, "{cell}");
+            found.error.unwrap_or_default()
+        };
+        match (wanted, branched) {
+            (Outcome::Failed(words) | Outcome::ReadyOr(words), Err(error)) => {
+                let reason = status("failed");
+                assert!(reason.contains(words), "{cell}: {error}: {reason}");
+                assert!(reason.contains(&error.to_string()), "{cell}: {error}: {reason}");
+            }
+            (Outcome::Durable, Ok(_)) => {
+                status("ready");
+                self.lab.wait_durable(tag).await;
+            }
+            (Outcome::Ready | Outcome::ReadyOr(_), Ok(_)) => {
+                let begun = Instant::now();
+                while !self.saboteur.has_struck() {
+                    assert!(begun.elapsed() < SOON, "{cell}: not struck");
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                status("ready");
+                assert!(!self.lab.engine.snapshot(tag).unwrap().durable, "{cell}");
+            }
+            (wanted, got) => panic!("{cell}: {wanted:?} was expected, not {got:?}"),
+        }
+        assert!(self.saboteur.has_struck(), "{cell}: not struck");
+    }
+
+    /// A source whose VMM is silent is shown as such until the VMM answers again.
+    async fn check_silent(&self, cell: &str, source: &Source<'_>, phase: BranchPhase) {
+        if phase < BranchPhase::Sweep {
+            // The branch is answered before the source is looked at.
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            let shown = self.lab.engine.sandbox(&source.guest.id).unwrap();
+            assert_eq!(shown.state, SandboxState::Branching, "{cell}");
+            let error = shown.error.unwrap_or_default();
+            assert!(error.contains("has not confirmed that it runs"), "{cell}: {error}");
+            let error = source.guest.try_branch_as(&"while-silent".parse().unwrap()).await;
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("did not answer"), "{cell}: {error}");
+        }
+        kill_process(source.vmm, Signal::CONT).unwrap();
+        self.lab.wait_state(&source.guest.id, SandboxState::Running).await;
+        assert_eq!(self.lab.engine.sandbox(&source.guest.id).unwrap().error, None, "{cell}");
+    }
+
+    /// The source counts on, and its next branch gives a right child.
+    async fn check_running(&self, cell: &str, source: &Source<'_>) {
+        let guest = &source.guest;
+        self.lab.wait_state(&guest.id, SandboxState::Running).await;
+        let count = async || guest.sh("cat /tmp/n").await.parse::<u64>().unwrap_or_default();
+        let (before, begun) = (count().await, Instant::now());
+        while count().await <= before {
+            assert!(begun.elapsed() < SOON, "{cell}: the guest stands still");
+        }
+        assert_eq!(guest.sh(DIGEST).await, source.digest, "{cell}: the source");
+        let next = guest.branch().await;
+        self.lab.wait_durable(&next.tag).await;
+        self.check_child(cell, source, &next.tag).await;
+    }
+
+    async fn check_child(&self, cell: &str, source: &Source<'_>, tag: &SnapshotTag) {
+        let child = self.lab.one(tag).await;
+        assert_eq!(child.sh(DIGEST).await, source.digest, "{cell}: child of {tag}");
+        child.remove().await;
+    }
+
+    /// Sockets of a removed child are closed by tasks that end a moment later.
+    async fn check_descriptors(&self, cell: &str, source: &Source<'_>) {
+        let begun = Instant::now();
+        while self.lab.descriptor_count() > source.descriptors {
+            let now = self.lab.descriptor_count();
+            assert!(begun.elapsed() < SOON, "{cell}: {now} after {}", source.descriptors);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
