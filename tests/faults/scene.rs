@@ -205,6 +205,8 @@ impl Scene {
         }
         let alive = fault != Fault::VmmKilled;
         if alive {
+            // Before the next branch, which may write over what this one has left.
+            assert_eq!(self.lab.leftovers(), Vec::<PathBuf>::new(), "{cell}");
             self.check_running(&cell, source).await;
         } else {
             self.lab.wait_state(&source.guest.id, SandboxState::Dead).await;
