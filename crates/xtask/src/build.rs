@@ -1,4 +1,4 @@
-//! `build`: the programs that a user runs, in release form, and the static programs of the guest.
+//! `build`: the programs that a user runs, in release form, and the static programs for guests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,17 +17,23 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     cargo.args(["build", "--release", "--locked", "-p", "forkd-cli", "-p", "forkd-shim"]);
     run_visible(&mut cargo).context("build forkd")?;
     agent(workspace)?;
-    for_guest(workspace, "forkd-meter", workspace.meter())?;
+    for_guests(workspace, "forkd-meter")?;
+    witness(workspace)?;
     Ok(())
 }
 
 /// Builds the guest agent.
 pub(crate) fn agent(workspace: &Workspace) -> anyhow::Result<PathBuf> {
-    for_guest(workspace, "forkd-agent", workspace.agent())
+    for_guests(workspace, "forkd-agent")
 }
 
-/// Builds a program of the guest and checks that it needs no library there.
-fn for_guest(workspace: &Workspace, package: &str, path: PathBuf) -> anyhow::Result<PathBuf> {
+/// Builds the program that shows torn branches.
+pub(crate) fn witness(workspace: &Workspace) -> anyhow::Result<PathBuf> {
+    for_guests(workspace, "forkd-witness")
+}
+
+/// Builds a program for guests and checks that it needs no library there.
+fn for_guests(workspace: &Workspace, package: &str) -> anyhow::Result<PathBuf> {
     let mut cargo = workspace.cargo();
     cargo
         .args(["build", "--quiet", "--locked", "-p", package, "--profile", "agent"])
@@ -37,6 +43,7 @@ fn for_guest(workspace: &Workspace, package: &str, path: PathBuf) -> anyhow::Res
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     run_visible(&mut cargo).with_context(|| format!("build {package}"))?;
+    let path = workspace.for_guests(package);
     let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
     if !is_static_elf(&bytes) {
         bail!("{} is not a static program; it could not run in every image", path.display());

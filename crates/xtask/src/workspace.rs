@@ -62,14 +62,10 @@ impl Workspace {
         self.forkd().with_file_name("libforkd_shim.so")
     }
 
-    /// The static guest agent.
-    pub(crate) fn agent(&self) -> PathBuf {
-        self.target.join("agent").join(crate::build::AGENT_TARGET).join("agent/forkd-agent")
-    }
-
-    /// The static program that measures in guests.
-    pub(crate) fn meter(&self) -> PathBuf {
-        self.agent().with_file_name("forkd-meter")
+    /// A static program for guests.
+    pub(crate) fn for_guests(&self, package: &str) -> PathBuf {
+        let folder = self.target.join("agent").join(crate::build::AGENT_TARGET);
+        folder.join("agent").join(package)
     }
 
     /// The path as seen from the root, for messages.

@@ -1,0 +1,98 @@
+//! What was found not to fit together.
+
+use std::fmt::Write;
+
+/// Complaints of one party that are told in full; the others are counted.
+const TOLD_MAX: usize = 8;
+
+/// Something that memory, pipe or disk holds although it cannot at this instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Complaint {
+    /// For instance `writer 0: tail of page 17 at write 4711`.
+    pub(crate) at: String,
+    pub(crate) expected: u64,
+    pub(crate) found: u64,
+}
+
+/// All complaints of one party.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Complaints {
+    pub(crate) count: u64,
+    pub(crate) told: Vec<Complaint>,
+}
+
+impl Complaints {
+    /// Compares; `at` is asked for only when there is something to complain about.
+    pub(crate) fn expect(&mut self, expected: u64, found: u64, at: impl FnOnce() -> String) {
+        if expected != found {
+            self.count += 1;
+            if self.told.len() < TOLD_MAX {
+                self.told.push(Complaint { at: at(), expected, found });
+            }
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.told.extend(other.told);
+    }
+}
+
+/// The result of one check.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) seed: u64,
+    /// Writes that each writer has done.
+    pub(crate) writes: Vec<u64>,
+    /// Messages that went through the pipe.
+    pub(crate) messages: u64,
+    /// Records written to disk.
+    pub(crate) records: u64,
+    pub(crate) complaints: Complaints,
+}
+
+impl Verdict {
+    /// As JSON, in one line. No text in it needs escapes.
+    pub(crate) fn to_json(&self) -> String {
+        let mut text = format!(
+            "{{\"ok\":{},\"seed\":{},\"writes\":{:?},\"messages\":{},\"records\":{},\
+             \"count\":{},\"violations\":[",
+            self.complaints.count == 0,
+            self.seed,
+            self.writes,
+            self.messages,
+            self.records,
+            self.complaints.count,
+        );
+        for (number, Complaint { at, expected, found }) in self.complaints.told.iter().enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            write!(text, "{comma}{{\"at\":\"{at}\",\"expected\":{expected},\"found\":{found}}}")
+                .expect("a string takes any text");
+        }
+        text + "]}"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_without_complaints_is_ok_and_one_with_any_is_not() {
+        let mut verdict = Verdict { seed: 7, writes: vec![1, 2], ..Verdict::default() };
+        verdict.complaints.expect(5, 5, || unreachable!("nothing to complain about"));
+        assert_eq!(
+            verdict.to_json(),
+            "{\"ok\":true,\"seed\":7,\"writes\":[1, 2],\"messages\":0,\"records\":0,\
+             \"count\":0,\"violations\":[]}"
+        );
+        for found in 6..26 {
+            verdict.complaints.expect(5, found, || "page 3".to_owned());
+        }
+        let text = verdict.to_json();
+        assert!(text.starts_with("{\"ok\":false"), "{text}");
+        assert!(text.contains("\"count\":20"), "{text}");
+        assert!(text.contains("{\"at\":\"page 3\",\"expected\":5,\"found\":6},{"), "{text}");
+        assert_eq!(text.matches("page 3").count(), TOLD_MAX);
+    }
+}
