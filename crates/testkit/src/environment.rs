@@ -32,7 +32,7 @@ pub struct Lab {
     _guard: Option<Guard>,
 }
 
-fn required_path(variable: &str) -> PathBuf {
+pub(crate) fn required_path(variable: &str) -> PathBuf {
     let value = std::env::var_os(variable);
     let path = PathBuf::from(
         value.unwrap_or_else(|| panic!("{variable} is not set: run the tests with `make test`")),

@@ -12,9 +12,13 @@ mod environment;
 mod guard;
 mod inspect;
 mod leftovers;
+mod reference;
 mod sandbox;
 mod small_tmpfs;
+mod witness;
 
 pub use environment::{Lab, block_on};
+pub use reference::{Comparison, ReferenceProbe};
 pub use sandbox::{Guest, Output};
 pub use small_tmpfs::SmallTmpfs;
+pub use witness::Verdict;

@@ -11,7 +11,7 @@ use crate::Lab;
 /// A sandbox that the test uses; removed when the lab goes.
 #[derive(Clone)]
 pub struct Guest<'a> {
-    lab: &'a Lab,
+    pub(crate) lab: &'a Lab,
     /// Its id.
     pub id: SandboxId,
 }
