@@ -24,9 +24,11 @@ const BRANCHES_MAX: u32 = 12;
 struct Caught {
     by_witness: Option<u32>,
     by_copy: Option<u32>,
+    /// Children that did not come up or did not answer. They count for nothing.
+    silent: u32,
 }
 
-/// Branches with `flaw` until the witness and, where it `can_see` the defect, the copy caught it.
+/// Branches with `flaw` until the witness and, where the defect is in memory, the copy caught it.
 async fn catch(flaw: Flaw, in_memory: InMemory) -> Caught {
     let bench = Bench::take().await;
     let source = bench.source(42).await;
@@ -35,8 +37,10 @@ async fn catch(flaw: Flaw, in_memory: InMemory) -> Caught {
     for number in 1..=BRANCHES_MAX {
         let finding = bench.branch(&source, BranchMode::Live).await;
         println!("{flaw:?}, branch {number}: {finding}");
-        if finding.verdict.as_ref().is_ok_and(|verdict| !verdict.ok) {
-            caught.by_witness.get_or_insert(number);
+        match &finding.verdict {
+            Ok(verdict) if verdict.ok => {}
+            Ok(_) => _ = caught.by_witness.get_or_insert(number),
+            Err(_) => caught.silent += 1,
         }
         if !finding.comparison.differing.is_empty() {
             caught.by_copy.get_or_insert(number);
