@@ -17,7 +17,7 @@ use forkd_types::BranchMode;
 use crate::bench::Bench;
 
 /// Branches within which a defect must be caught.
-const BRANCHES_MAX: u32 = 12;
+const BRANCHES_MAX: u32 = 16;
 
 /// At which branch each check caught the defect.
 #[derive(Debug, Default)]

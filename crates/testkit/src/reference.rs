@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use forkd_engine::{BranchProbe, EngineError, Flaw, GuestRam, ProbedBranch};
 use forkd_store::{Layer, Registry, StoreFiles, resolve};
@@ -16,6 +17,10 @@ use forkd_sys::remote::RemoteMemory;
 use forkd_types::{BranchPhase, PAGE_BYTES, SnapshotTag};
 
 use crate::Lab;
+
+/// Between arming the capture and the pause, so that the guest has written pages that the capture
+/// must catch up with even where it had no turn on the host's processors.
+const WRITING_TIME: Duration = Duration::from_millis(30);
 
 /// In a word of `/proc/PID/pagemap`: the page is present.
 const WORD_PRESENT: u64 = 1 << 63;
@@ -92,12 +97,17 @@ impl ReferenceProbe {
 
 impl BranchProbe for ReferenceProbe {
     fn before(&self, phase: BranchPhase, branch: &ProbedBranch<'_>) -> Result<(), EngineError> {
-        if phase != BranchPhase::Resume {
-            return Ok(());
+        match phase {
+            BranchPhase::Pause => std::thread::sleep(WRITING_TIME),
+            BranchPhase::Resume => {
+                let mut copy = lock(&self.copy);
+                copy.tag = Some(branch.tag.clone());
+                let taken = copy.take(branch.ram);
+                taken.map_err(|error| EngineError::Internal(error.to_string()))?;
+            }
+            _ => {}
         }
-        let mut copy = lock(&self.copy);
-        copy.tag = Some(branch.tag.clone());
-        copy.take(branch.ram).map_err(|error| EngineError::Internal(error.to_string()))
+        Ok(())
     }
 
     fn flaw(&self) -> Option<Flaw> {

@@ -14,7 +14,7 @@ const PROGRAM: &str = "/srv/forkd-witness";
 const PAGES: u64 = 2048;
 
 /// Longest wait for an answer of a guest that may be damaged.
-const PATIENCE: Duration = Duration::from_secs(55);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the witness found.
 #[derive(Debug, Clone)]

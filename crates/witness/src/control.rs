@@ -15,7 +15,7 @@ use crate::verdict::{Complaint, Complaints, Verdict};
 const NAME: &str = "forkd-witness";
 
 /// Longest that `check` waits for the verdict.
-const PATIENCE: Duration = Duration::from_secs(50);
+const PATIENCE: Duration = Duration::from_secs(25);
 
 fn address() -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(NAME)

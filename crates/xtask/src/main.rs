@@ -13,6 +13,7 @@ mod demo;
 mod images;
 mod lint;
 mod progress;
+mod prove;
 mod setup;
 mod test;
 mod tidy;
@@ -44,6 +45,8 @@ enum Verb {
     Demo(demo::Options),
     /// Prepare everything, run all tests and print what ran in each tier.
     Test(test::Options),
+    /// Prepare everything and prove that branches are of one instant.
+    Prove(prove::Options),
     /// Check formatting, clippy and the house rules.
     Lint,
     /// Check the house rules only; reports all findings at once.
@@ -76,6 +79,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Images(options) => images::run(&workspace, &options)?,
         Verb::Demo(options) => return demo::run(&workspace, &options),
         Verb::Test(options) => return test::run(&workspace, &options),
+        Verb::Prove(options) => return prove::run(&workspace, &options),
         Verb::Lint => return lint::run(&workspace),
         Verb::Tidy => return tidy::run(&workspace),
         Verb::PackRootDisk(_) => unreachable!("handled before the workspace is looked for"),

@@ -86,4 +86,15 @@ impl Workspace {
         }
         command
     }
+
+    /// Cargo for tests that start VMs, told where everything is.
+    pub(crate) fn cargo_for_vms(&self) -> Command {
+        let mut cargo = self.cargo();
+        cargo
+            .env("FORKD_IMAGE_DIR", self.images())
+            .env("FORKD_BIN", self.forkd())
+            .env("FORKD_SHIM", self.shim())
+            .env("FORKD_WITNESS", self.for_guests("forkd-witness"));
+        cargo
+    }
 }

@@ -233,12 +233,8 @@ fn run_cargo(
     harness: &mut Harness,
 ) -> anyhow::Result<bool> {
     let mut child = workspace
-        .cargo()
+        .cargo_for_vms()
         .args(arguments)
-        .env("FORKD_IMAGE_DIR", workspace.images())
-        .env("FORKD_BIN", workspace.forkd())
-        .env("FORKD_SHIM", workspace.shim())
-        .env("FORKD_WITNESS", workspace.for_guests("forkd-witness"))
         .env("FORKD_TEST_KERNEL", workspace.images().join("kernel/vmlinuz"))
         .env("FORKD_TEST_INITRAMFS", workspace.images().join("tiny/initramfs.cpio"))
         .env("FORKD_TEST_ROOT_DISK", workspace.images().join("python/root.ext4"))
