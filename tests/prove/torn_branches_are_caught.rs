@@ -26,6 +26,8 @@ struct Caught {
     by_copy: Option<u32>,
     /// Children that did not come up or did not answer. They count for nothing.
     silent: u32,
+    /// What was found in each branch.
+    findings: Vec<String>,
 }
 
 /// Branches with `flaw` until the witness and, where the defect is in memory, the copy caught it.
@@ -36,7 +38,7 @@ async fn catch(flaw: Flaw, in_memory: InMemory) -> Caught {
     let mut caught = Caught::default();
     for number in 1..=BRANCHES_MAX {
         let finding = bench.branch(&source, BranchMode::Live).await;
-        println!("{flaw:?}, branch {number}: {finding}");
+        caught.findings.push(finding.to_string());
         match &finding.verdict {
             Ok(verdict) if verdict.ok => {}
             Ok(_) => _ = caught.by_witness.get_or_insert(number),
@@ -55,7 +57,6 @@ async fn catch(flaw: Flaw, in_memory: InMemory) -> Caught {
     let verdict = source.ask_witness().await.expect("the source answers");
     assert!(verdict.ok, "only the snapshot is torn: {}", verdict.text);
     source.remove().await;
-    println!("{flaw:?}: {caught:?}");
     caught
 }
 
@@ -66,27 +67,30 @@ enum InMemory {
     No,
 }
 
+/// The witness and the comparison must both catch `flaw`.
+fn assert_both_catch(flaw: Flaw) {
+    let caught = block_on(catch(flaw, InMemory::Yes));
+    assert!(caught.by_witness.is_some() && caught.by_copy.is_some(), "{flaw:?}: {caught:#?}");
+}
+
 #[test]
 fn a_dirty_set_that_was_not_caught_up_is_caught() {
-    let caught = block_on(catch(Flaw::StaleDirtySet, InMemory::Yes));
-    assert!(caught.by_witness.is_some() && caught.by_copy.is_some(), "{caught:?}");
+    assert_both_catch(Flaw::StaleDirtySet);
 }
 
 #[test]
 fn a_page_released_before_it_is_captured_is_caught() {
-    let caught = block_on(catch(Flaw::ReleaseBeforeCapture, InMemory::Yes));
-    assert!(caught.by_witness.is_some() && caught.by_copy.is_some(), "{caught:?}");
+    assert_both_catch(Flaw::ReleaseBeforeCapture);
 }
 
 #[test]
 fn a_skipped_page_is_caught() {
-    let caught = block_on(catch(Flaw::SkippedPage, InMemory::Yes));
-    assert!(caught.by_witness.is_some() && caught.by_copy.is_some(), "{caught:?}");
+    assert_both_catch(Flaw::SkippedPage);
 }
 
 #[test]
 fn a_disk_that_is_cut_after_the_resume_is_caught_and_memory_is_not_blamed() {
     let caught = block_on(catch(Flaw::LateDisk, InMemory::No));
-    assert!(caught.by_witness.is_some(), "{caught:?}");
-    assert_eq!(caught.by_copy, None, "memory belongs to the branch point");
+    assert!(caught.by_witness.is_some(), "{caught:#?}");
+    assert_eq!(caught.by_copy, None, "memory belongs to the branch point: {caught:#?}");
 }

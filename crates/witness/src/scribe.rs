@@ -3,9 +3,9 @@
 //! Record `n` goes to slot `n % 32` of one file, in this order: the slot is read past the page
 //! cache and must hold record `n - 32`; the record is written; `fdatasync` returns; memory
 //! remembers the record. So at any instant the disk holds what memory remembers, but for the one
-//! record under way. A disk of a later instant has slots that are too new, one of an earlier instant
-//! such that are too old; both are found when the slot is next written, or by the check, which reads
-//! all slots past the cache and, with the caches dropped, through it.
+//! record under way. A disk of a later instant has slots that are too new, one of an earlier
+//! instant such that are too old; both are found when the slot is next written, or by the check,
+//! which reads all slots past the cache and, with the caches dropped, through it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn a_stale_page_of_each_kind_is_named() {
         let count = FLICKER_EVERY * (FLICKER_PAGES + 3);
-        let spoil: [(&str, fn(&Writer)); 5] = [
+        type Spoil = fn(&Writer);
+        let spoil: [(&str, Spoil); 5] = [
             ("hot word 64", |writer| writer.hot[0].set(1, 1)),
             // Zeros again, after a number.
             ("flickering page 1", |writer| writer.flicker[1].set(77, 2)),
