@@ -92,9 +92,9 @@ fn branches_of_writing_sources_in_all_modes_are_each_of_one_instant() {
             let tag = finding.snapshot.tag;
             match (choices.below(8), finding.child) {
                 (0, _) => {
+                    bench.forget(&tag).await;
                     lineage.end(&bench).await;
                     lineage = Lineage::begin(&bench, &mut choices).await;
-                    bench.forget(&tag).await;
                 }
                 (1..=3, Some(child)) if depth < GENERATIONS_MAX => {
                     std::mem::replace(&mut lineage.source, child).remove().await;
