@@ -14,11 +14,14 @@ pub(crate) const CHECK: u64 = u64::MAX;
 
 const PAGES: u64 = 1024;
 
-/// Consumes standard input until it ends.
+/// Consumes standard input until it ends; answers go to standard output.
 pub(crate) fn run(seed: u64) -> io::Result<()> {
+    consume(seed, BufReader::new(io::stdin().lock()), io::stdout().lock())
+}
+
+fn consume(seed: u64, mut input: impl Read, mut output: impl Write) -> io::Result<()> {
     let scatter = Scatter::new("consumer", seed, PAGES);
     let mut complaints = Complaints::default();
-    let mut input = BufReader::new(io::stdin().lock());
     let mut taken = 0u64;
     loop {
         let mut bytes = [0; 8];
@@ -29,7 +32,7 @@ pub(crate) fn run(seed: u64) -> io::Result<()> {
         match u64::from_le_bytes(bytes) {
             CHECK => {
                 scatter.verify_all(taken, &mut complaints);
-                answer(taken, &complaints)?;
+                answer(&mut output, taken, &complaints)?;
             }
             message => {
                 taken += 1;
@@ -41,11 +44,33 @@ pub(crate) fn run(seed: u64) -> io::Result<()> {
 }
 
 /// Lines of `expected found at`, then `done count taken`.
-fn answer(taken: u64, complaints: &Complaints) -> io::Result<()> {
-    let mut output = io::stdout().lock();
+fn answer(output: &mut impl Write, taken: u64, complaints: &Complaints) -> io::Result<()> {
     for complaint in &complaints.told {
         writeln!(output, "{} {} {}", complaint.expected, complaint.found, complaint.at)?;
     }
     writeln!(output, "done {} {taken}", complaints.count)?;
     output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(messages: &[u64]) -> String {
+        let input: Vec<u8> = messages.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let mut output = Vec::new();
+        consume(3, input.as_slice(), &mut output).unwrap();
+        String::from_utf8(output).unwrap()
+    }
+
+    #[test]
+    fn messages_in_order_are_taken_and_each_check_is_answered() {
+        assert_eq!(answers(&[1, 2, 3, CHECK, 4, CHECK]), "done 0 3\ndone 0 4\n");
+    }
+
+    #[test]
+    fn a_message_that_was_lost_doubled_or_changed_is_named() {
+        assert_eq!(answers(&[1, 3, CHECK]), "2 3 pipe: next message\ndone 1 2\n");
+        assert_eq!(answers(&[1, 1, CHECK]), "2 1 pipe: next message\ndone 1 2\n");
+    }
 }
