@@ -89,6 +89,9 @@ fn branches_of_writing_sources_in_all_modes_are_each_of_one_instant() {
                  to repeat: make prove N={number} SEED={seed}"
             );
             compared += finding.comparison.compared;
+            if number.is_multiple_of(50) {
+                println!("{number} branches of {count}");
+            }
             let tag = finding.snapshot.tag;
             match (choices.below(8), finding.child) {
                 (0, _) => {
