@@ -134,6 +134,24 @@ fn assert_complete(row: &Value) {
 }
 
 #[test]
+fn without_the_stall_meter_one_cpu_is_enough_and_the_row_says_what_is_missing() {
+    let bench = Bench::new();
+    let more = ["--json", "--no-gap", "--vcpus", "1", "--iterations", "1", "--chain"];
+    let output = bench.start(&more).wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "one for each wait, and no floor");
+    for row in rows {
+        assert!(row["pause_ms"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["guest_gap_ms"].is_null(), "{row}");
+        assert!(row["note"].as_str().unwrap().contains("--no-gap"), "{row}");
+    }
+    bench.assert_nothing_is_left();
+}
+
+#[test]
 fn a_vmm_that_is_held_up_is_seen_as_a_gap_in_the_guest() {
     const HELD: Duration = Duration::from_millis(300);
     let bench = Bench::new();

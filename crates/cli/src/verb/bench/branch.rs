@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use forkd_types::{BranchMode, limit};
+use forkd_types::BranchMode;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde_json::json;
@@ -72,6 +72,9 @@ pub(crate) struct Options {
     /// In which order it writes the pages
     #[arg(long, value_enum, value_name = "ORDER", default_value_t = Order::Sequential)]
     pub(super) write_order: Order,
+    /// Leave out the stall meter, which keeps a CPU of the host busy, and the floor with it
+    #[arg(long)]
+    pub(super) no_gap: bool,
     /// Keep all snapshots, and compare the first branches with the last
     #[arg(long)]
     pub(super) chain: bool,
@@ -205,10 +208,9 @@ fn check(global: &Global, options: &Options) -> Result<(), Hinted> {
     if global.json && options.csv {
         return Err(Hinted::usage("--csv excludes --json", "give one of the two"));
     }
-    if options.vcpus < 2 || options.vcpus > limit::VCPUS_MAX {
+    if options.vcpus < 2 && !options.no_gap {
         let text = "the stall meter takes a virtual CPU for itself, so the guest needs two";
-        let hint = format!("give --vcpus a number from 2 to {}", limit::VCPUS_MAX);
-        return Err(Hinted::usage(text, hint));
+        return Err(Hinted::usage(text, "give --vcpus 2 or more, or --no-gap"));
     }
     let writer = if options.write_load == WriteLoad::None { 0 } else { options.write_area_mib };
     let needed = options.dirty_mib.saturating_add(writer).saturating_add(GUEST_OWN_MIB);
@@ -253,7 +255,7 @@ async fn measure(options: &Options, measured: &mut Measured) -> anyhow::Result<(
                 measured.rows.push(measurement.branch(iteration, *mode, *wait).await?);
             }
         }
-        measured.rows.push(measurement.floor(iteration).await?);
+        measured.rows.extend(measurement.floor(iteration).await?);
         progress.advance();
     }
     drop(progress);
@@ -305,6 +307,7 @@ fn settings(options: &Options) -> serde_json::Value {
         "dirty_mib": options.dirty_mib,
         "writer": options.writer(),
         "chain": options.chain,
+        "no_gap": options.no_gap,
     })
 }
 
@@ -425,6 +428,7 @@ mod tests {
             assert!(problem.contains(word), "{text}: {problem}");
         }
         assert!(checked("--mem-size-mib 300 --write-area-mib 250").is_ok(), "nobody writes");
+        assert!(checked("--vcpus 1 --no-gap").is_ok(), "there is no stall meter");
     }
 
     #[test]

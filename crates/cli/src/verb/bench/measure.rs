@@ -103,13 +103,19 @@ impl<'a> Measurement<'a> {
         let branched = self.request(mode, wait, requested).await?;
         let tag = branched.answer.snapshot.tag.clone();
         row.set("round_trip_ms", Ok(branched.round_trip_ms));
-        until(branched.resumed_at + GAP_AFTER + GAP_MARGIN).await;
-        let stall = self.guest.stall().await?;
+        if begun.is_some() || before.is_some() {
+            until(branched.resumed_at + GAP_AFTER + GAP_MARGIN).await;
+        }
+        let stall = match begun {
+            Some(begun) => Some((self.guest.stall().await?, requested - begun)),
+            None => None,
+        };
         self.set_writer(&mut row, before).await?;
         let info = durable(self.client, &tag).await?;
         row.take_from_snapshot(&info);
         self.prepare_ms = info["phases_ms"]["prepare"].as_f64().unwrap_or(self.prepare_ms);
-        row.set("guest_gap_ms", self.gap(&stall, requested - begun));
+        let gap = stall.map(|(stall, lead)| self.gap(&stall, lead));
+        row.set("guest_gap_ms", gap.unwrap_or_else(|| Err("left out by --no-gap".to_owned())));
         row.set("durable_ms", durable_ms(&info));
         if !self.options.chain {
             self.delete(&mut row, &tag).await?;
@@ -117,20 +123,20 @@ impl<'a> Measurement<'a> {
         Ok(row)
     }
 
-    /// The same without a branch: the gaps that this host makes anyhow.
-    pub(super) async fn floor(&mut self, iteration: u32) -> anyhow::Result<Row> {
+    /// The same without a branch: the gaps that this host makes anyhow. None without the meter.
+    pub(super) async fn floor(&mut self, iteration: u32) -> anyhow::Result<Option<Row>> {
         let mut row = Row::new(iteration, FLOOR, "");
         if self.options.dirty_mib > 0 {
             self.guest.dirty_again().await?;
         }
-        let begun = self.start_stall().await?;
+        let Some(begun) = self.start_stall().await? else { return Ok(None) };
         let requested = Instant::now();
         let prepare = Duration::from_secs_f64(self.prepare_ms / 1000.0);
         until(requested + prepare + GAP_AFTER + GAP_MARGIN).await;
         let stall = self.guest.stall().await?;
         row.set("guest_gap_ms", self.gap(&stall, requested - begun));
         row.note("no branch: nothing else is measured");
-        Ok(row)
+        Ok(Some(row))
     }
 
     /// The load's share before a branch; gives the writer's throughput.
@@ -162,12 +168,15 @@ impl<'a> Measurement<'a> {
         Ok(())
     }
 
-    /// Returns the instant at which the stall meter has just begun.
-    async fn start_stall(&self) -> anyhow::Result<Instant> {
+    /// Returns the instant at which the stall meter has just begun, if it is wanted.
+    async fn start_stall(&self) -> anyhow::Result<Option<Instant>> {
+        if self.options.no_gap {
+            return Ok(None);
+        }
         self.guest.start_stall().await?;
         let begun = Instant::now();
         until(begun + STALL_LEAD).await;
-        Ok(begun)
+        Ok(Some(begun))
     }
 
     async fn request(
