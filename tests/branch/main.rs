@@ -6,6 +6,7 @@ mod branches_nest_three_deep;
 mod chains_of_one_source_hold_only_what_changed;
 mod child_goes_on_from_the_branch_point;
 mod children_are_isolated_from_each_other_and_the_source;
+mod compacted_snapshot_stands_alone;
 mod disk_of_a_child_is_that_of_the_branch_point;
 mod every_mode_gives_the_same_child;
 mod memory_above_the_pci_hole_is_captured;

@@ -1,5 +1,5 @@
-//! Goal: an unknown tag, sandbox or image, a missing kernel and a missing layer each give an error
-//! that names the thing; nothing is left of the attempt.
+//! Goal: an unknown tag, sandbox or image and a missing kernel each give an error that names the
+//! thing; nothing is left of the attempt.
 //!
 //! Method: each is asked for; the error's text must contain the name. Breaks when an error is
 //! swallowed, or tells only that something went wrong.
@@ -62,31 +62,5 @@ fn a_missing_kernel_and_a_missing_root_disk_are_named_by_path() {
             assert!(error.contains(file) && error.contains("does not exist"), "{error}");
             assert_eq!(other.vmm_count(), 0);
         }
-    });
-}
-
-#[test]
-fn a_snapshot_with_a_missing_or_damaged_layer_is_refused_by_name() {
-    block_on(async {
-        let lab = Lab::new().await;
-        let source = lab.tiny().await;
-        let snapshot = source.branch().await;
-        lab.wait_durable(&snapshot.tag).await;
-        let layers = lab.config().hot_dir.join("layers");
-        let index = fs::read_dir(&layers)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|end| end == "index"))
-            .max_by_key(|path| fs::metadata(path).unwrap().modified().unwrap())
-            .unwrap();
-        let mut bytes = fs::read(&index).unwrap();
-        let last = bytes.len() - 1;
-        bytes[last] ^= 1;
-        fs::write(&index, &bytes).unwrap();
-        let error = lab.engine.fork(&snapshot.tag, 1).await.unwrap_err();
-        assert!(matches!(error, EngineError::SnapshotDamaged { .. }), "{error}");
-        let name = index.file_stem().unwrap().to_str().unwrap();
-        assert!(error.to_string().contains(name), "{error}");
-        assert!(error.to_string().contains(snapshot.tag.as_str()), "{error}");
     });
 }

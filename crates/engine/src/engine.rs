@@ -22,7 +22,8 @@ use crate::guest::{EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileWrite, 
 use crate::sandbox::{Order, SandboxHandle, start_child};
 use crate::{
     Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo, ProgressSink,
-    Sandbox, Snapshot, TemplateRequest, Usage, Wait, accelerator, images, reconcile, template,
+    Sandbox, Snapshot, TemplateRequest, Usage, Wait, accelerator, compact, images, reconcile,
+    template,
 };
 
 /// Everything that one daemon owns. Cheap to clone.
@@ -43,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) starting: Semaphore,
     /// One snapshot is published at a time: more would only compete for the disk.
     pub(crate) publishing: Semaphore,
+    /// One snapshot is compacted at a time.
+    pub(crate) compacting: Semaphore,
     pub(crate) tasks: TaskTracker,
     pub(crate) runtime: tokio::runtime::Handle,
     sandboxes: Mutex<BTreeMap<SandboxId, Arc<SandboxHandle>>>,
@@ -80,6 +83,7 @@ impl Engine {
             machine: chosen.identity,
             starting: Semaphore::new(limit::CHILDREN_STARTING_MAX),
             publishing: Semaphore::new(1),
+            compacting: Semaphore::new(1),
             tasks: TaskTracker::new(),
             runtime: tokio::runtime::Handle::current(),
             sandboxes: Mutex::new(BTreeMap::new()),
@@ -145,6 +149,21 @@ impl Engine {
     /// [`EngineError::SnapshotNotReady`] when it fails instead.
     pub async fn wait_ready(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
         self.inner.catalog.settled(tag).await.map(|row| self.inner.snapshot(row))
+    }
+
+    /// Makes the snapshot `to` of `tag`: the same state, depending on no other snapshot.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSnapshot`], [`EngineError::SnapshotNotReady`],
+    /// [`EngineError::TagTaken`], or what went wrong; `to` is `failed` then, with the reason, and
+    /// has no files.
+    pub async fn compact_snapshot(
+        &self,
+        tag: &SnapshotTag,
+        to: &SnapshotTag,
+    ) -> Result<Snapshot, EngineError> {
+        compact::compact(&self.inner, tag, to).await?;
+        self.snapshot(to)
     }
 
     /// Removes a snapshot, and what nothing else needs of it.
@@ -440,12 +459,9 @@ impl Inner {
         }
     }
 
-    /// Opens layers in the given order.
+    /// Opens layers in the given order. A hot copy that is gone is made anew from the durable one.
     pub(crate) fn open_chain(&self, layers: &[LayerId]) -> Result<Vec<Layer>, EngineError> {
-        let open = |id: &LayerId| {
-            self.files.restore_hot(id)?;
-            Layer::open_hot(&self.files, id)
-        };
+        let open = |id| self.files.open_layer(id);
         Ok(layers.iter().map(open).collect::<Result<Vec<_>, StoreError>>()?)
     }
 

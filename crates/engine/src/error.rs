@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use forkd_store::StoreError;
 use forkd_types::{ByteCount, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
 use forkd_vmm::VmmError;
 
@@ -52,7 +53,7 @@ pub enum EngineError {
         reason: Option<String>,
     },
     /// A part of the snapshot is missing or damaged.
-    #[error("snapshot `{tag}` cannot be used: {what} of `{layer}` is {state}")]
+    #[error("snapshot `{tag}` cannot be used: {what} `{layer}` is {state}")]
     SnapshotDamaged {
         /// The tag.
         tag: SnapshotTag,
@@ -165,10 +166,21 @@ pub enum EngineError {
     Capture(#[from] forkd_capture::CaptureError),
     /// The store failed.
     #[error(transparent)]
-    Store(#[from] forkd_store::StoreError),
+    Store(StoreError),
     /// A task of the engine died; a defect of forkd.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+impl From<StoreError> for EngineError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NoSpace { directory, needed, free } => {
+                Self::NoSpace { directory, needed, free }
+            }
+            other => Self::Store(other),
+        }
+    }
 }
 
 /// A known reason as the end of a sentence.

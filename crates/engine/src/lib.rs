@@ -14,6 +14,7 @@ mod accelerator;
 mod branch;
 mod catalog;
 mod collect;
+mod compact;
 mod config;
 mod domain;
 mod engine;

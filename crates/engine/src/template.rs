@@ -4,6 +4,7 @@
 //! state is saved and the VMM ended without letting it run again: that file is then the base layer,
 //! and nothing was copied.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ pub(crate) async fn build(
         vcpus: request.vcpus,
         layers: Vec::new(),
         overlays: Vec::new(),
+        overlay_bytes: BTreeMap::new(),
         machine: inner.machine.clone(),
         parent_tag: None,
         branched_from: None,

@@ -17,23 +17,32 @@ pub struct ResolvedRun {
 /// topmost layer that has it.
 ///
 /// # Errors
-/// [`StoreError::LayerDamaged`] when the lowest layer is not a base, another one is, or sizes
-/// differ.
+/// [`StoreError::LayerDamaged`] when the lowest layer is not a base, another one is, one was made
+/// over another layer than that below it, or sizes differ.
 pub fn resolve(chain: &[&LayerIndex]) -> Result<Vec<ResolvedRun>, StoreError> {
     let mut resolved: Vec<ResolvedRun> = Vec::new();
     for (layer, index) in chain.iter().enumerate() {
-        let damaged =
-            |how: &str| Err(StoreError::LayerDamaged { id: index.id.clone(), how: how.to_owned() });
+        let damaged = |how: String| Err(StoreError::LayerDamaged { id: index.id.clone(), how });
         if index.memory != chain[0].memory {
-            return damaged("it belongs to a guest of another memory size");
+            return damaged("it belongs to a guest of another memory size".to_owned());
+        }
+        if let (Some(made_over), Some(under)) = (&index.below, layer.checked_sub(1))
+            && *made_over != chain[under].id
+        {
+            let under = &chain[under].id;
+            return damaged(format!("it belongs above layer {made_over}, not above {under}"));
         }
         match (layer, index.kind) {
             (0, LayerKind::Base) => {
                 let pages = index.memory.get() / forkd_types::PAGE_BYTES;
                 resolved.push(ResolvedRun { run: PageRun::new(0, pages), layer });
             }
-            (0, LayerKind::Delta) => return damaged("it is at the bottom of a chain, but no base"),
-            (_, LayerKind::Base) => return damaged("it is a base in the middle of a chain"),
+            (0, LayerKind::Delta) => {
+                return damaged("it is at the bottom of a chain, but no base".to_owned());
+            }
+            (_, LayerKind::Base) => {
+                return damaged("it is a base in the middle of a chain".to_owned());
+            }
             (_, LayerKind::Delta) => resolved = overlay(&resolved, &runs_of(index), layer),
         }
     }
@@ -98,6 +107,7 @@ mod tests {
         LayerIndex {
             id: LayerId::random(),
             kind,
+            below: None,
             memory: ByteCount::from_mib(1),
             stored: runs(stored),
             zero: runs(zero),
@@ -147,10 +157,23 @@ mod tests {
     fn a_chain_that_does_not_fit_together_is_refused_by_name() {
         let delta = layer(LayerKind::Delta, &[(0, 1)], &[]);
         let base = layer(LayerKind::Base, &[], &[]);
-        let other = LayerIndex { memory: ByteCount::from_mib(2), ..delta.clone() };
-        for (chain, culprit) in
-            [(vec![&delta], &delta), (vec![&base, &base], &base), (vec![&base, &other], &other)]
-        {
+        let over = |below: &LayerIndex| LayerIndex {
+            below: Some(below.id.clone()),
+            ..layer(LayerKind::Delta, &[(0, 1)], &[])
+        };
+        let lower = over(&base);
+        let upper = over(&lower);
+        let larger = LayerIndex { memory: ByteCount::from_mib(2), ..lower.clone() };
+        let other_base = layer(LayerKind::Base, &[], &[]);
+        assert!(resolve(&[&base, &lower, &upper]).is_ok());
+        for (chain, culprit) in [
+            (vec![&delta], &delta),
+            (vec![&base, &base], &base),
+            (vec![&base, &larger], &larger),
+            (vec![&base, &upper], &upper),
+            (vec![&base, &upper, &lower], &upper),
+            (vec![&other_base, &lower], &lower),
+        ] {
             let error = resolve(&chain).unwrap_err();
             assert!(error.to_string().contains(culprit.id.as_str()), "{error}");
         }

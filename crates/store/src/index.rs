@@ -1,20 +1,23 @@
 //! Which pages a layer has: a small file beside it.
 //!
 //! ```text
-//! magic "FKDL" | version u16 | kind u8 | flags u8 | layer id, 24 bytes | RAM pages u64 |
-//! runs u64 | crc32 of the pages u32 | crc32 of all before and of the runs u32 |
+//! magic "FKDL" | version u16 | kind u8 | flags u8 | layer id, 24 bytes |
+//! id of the layer below, 24 bytes, zeros in a base | RAM pages u64 | runs u64 |
+//! crc32 of the pages u32 | crc32 of all before and of the runs u32 |
 //! runs: start u64, count u64 with bit 63 = pages of zeros
 //! ```
 //!
-//! Little-endian. The id repeats the file's name and is compared when it is opened.
+//! Little-endian. The id repeats the file's name and is compared when it is opened. The id of the
+//! layer below is compared when a chain is put together: a delta over any other layer would give
+//! memory that no guest ever had.
 
 use forkd_types::{ByteCount, LayerId, PAGE_BYTES, PageCount, PageRun};
 
 use crate::StoreError;
 
 const MAGIC: [u8; 4] = *b"FKDL";
-const VERSION: u16 = 1;
-const HEADER_BYTES: usize = 56;
+const VERSION: u16 = 2;
+const HEADER_BYTES: usize = 80;
 const RUN_BYTES: usize = 16;
 const ID_BYTES: usize = 24;
 const ZERO_RUN: u64 = 1 << 63;
@@ -22,8 +25,8 @@ const HAS_PAGE_CHECKSUM: u8 = 1;
 
 // Tripwires: a change of the format needs a new VERSION and a way to read, or refuse by name, the
 // old one.
-const _: () = assert!(4 + 2 + 1 + 1 + ID_BYTES + 8 + 8 + 4 + 4 == HEADER_BYTES);
-const _: () = assert!(VERSION == 1 && RUN_BYTES == 16);
+const _: () = assert!(4 + 2 + 1 + 1 + 2 * ID_BYTES + 8 + 8 + 4 + 4 == HEADER_BYTES);
+const _: () = assert!(VERSION == 2 && RUN_BYTES == 16);
 
 /// What a layer is complete with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,8 @@ pub struct LayerIndex {
     pub id: LayerId,
     /// What it is complete with.
     pub kind: LayerKind,
+    /// The layer that a delta was made over; none for a base.
+    pub below: Option<LayerId>,
     /// Size of guest RAM.
     pub memory: ByteCount,
     /// Pages in the file, ascending.
@@ -70,9 +75,8 @@ impl LayerIndex {
             LayerKind::Delta => 1,
         });
         bytes.push(if self.pages_crc32.is_some() { HAS_PAGE_CHECKSUM } else { 0 });
-        let mut id = [0; ID_BYTES];
-        id[..self.id.as_str().len()].copy_from_slice(self.id.as_str().as_bytes());
-        bytes.extend(id);
+        bytes.extend(id_field(Some(&self.id)));
+        bytes.extend(id_field(self.below.as_ref()));
         bytes.extend((self.memory.get() / PAGE_BYTES).to_le_bytes());
         bytes.extend((runs as u64).to_le_bytes());
         bytes.extend(self.pages_crc32.unwrap_or(0).to_le_bytes());
@@ -99,11 +103,25 @@ impl LayerIndex {
     }
 }
 
+fn id_field(id: Option<&LayerId>) -> [u8; ID_BYTES] {
+    let mut field = [0; ID_BYTES];
+    if let Some(id) = id {
+        field[..id.as_str().len()].copy_from_slice(id.as_str().as_bytes());
+    }
+    field
+}
+
 fn checksum(header: &[u8], body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(header);
     hasher.update(body);
     hasher.finalize()
+}
+
+fn parse_id(field: &[u8]) -> Result<LayerId, &'static str> {
+    let name = field.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+    name.ok_or("its index names the layer below by no valid id")
 }
 
 fn word<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], &'static str> {
@@ -132,8 +150,14 @@ fn parse(id: &LayerId, bytes: &[u8]) -> Result<LayerIndex, &'static str> {
         1 => LayerKind::Delta,
         _ => return Err("its index names no known kind of layer"),
     };
-    let pages = u64::from_le_bytes(word(bytes, 32)?);
-    let runs = u64::from_le_bytes(word(bytes, 40)?);
+    let below = word::<ID_BYTES>(bytes, 8 + ID_BYTES)?;
+    let below = match (kind, below == [0; ID_BYTES]) {
+        (LayerKind::Base, true) => None,
+        (LayerKind::Delta, false) => Some(parse_id(&below)?),
+        _ => return Err("its index does not name the layer below as its kind demands"),
+    };
+    let pages = u64::from_le_bytes(word(bytes, 56)?);
+    let runs = u64::from_le_bytes(word(bytes, 64)?);
     if body.len() as u64 != runs.saturating_mul(RUN_BYTES as u64) {
         return Err("its index has not the number of runs that it states");
     }
@@ -150,10 +174,11 @@ fn parse(id: &LayerId, bytes: &[u8]) -> Result<LayerIndex, &'static str> {
         }
         list.push(run);
     }
-    let crc = u32::from_le_bytes(word(bytes, 48)?);
+    let crc = u32::from_le_bytes(word(bytes, 72)?);
     Ok(LayerIndex {
         id: id.clone(),
         kind,
+        below,
         memory: PageCount::new(pages).bytes(),
         stored,
         zero,
@@ -169,6 +194,7 @@ mod tests {
         LayerIndex {
             id: "ly-0123456789abcdef".parse().unwrap(),
             kind: LayerKind::Delta,
+            below: Some("ly-fedcba9876543210".parse().unwrap()),
             memory: ByteCount::from_mib(1),
             stored: vec![PageRun::new(0, 3), PageRun::new(255, 1)],
             zero: vec![PageRun::new(3, 2)],
@@ -180,6 +206,16 @@ mod tests {
     fn an_index_survives_encoding() {
         let index = index();
         assert_eq!(LayerIndex::decode(&index.id, &index.encode()).unwrap(), index);
+    }
+
+    #[test]
+    fn a_delta_names_the_layer_below_and_a_base_names_none() {
+        let delta = LayerIndex { below: None, ..index() };
+        let base = LayerIndex { kind: LayerKind::Base, ..index() };
+        for wrong in [delta, base] {
+            let error = LayerIndex::decode(&wrong.id, &wrong.encode()).unwrap_err();
+            assert!(error.to_string().contains("layer below"), "{error}");
+        }
     }
 
     #[test]
@@ -207,8 +243,8 @@ mod tests {
     #[test]
     fn the_format_is_what_it_was() {
         let bytes = index().encode();
-        assert_eq!(bytes.len(), 56 + 3 * 16);
-        assert_eq!(&bytes[..32], b"FKDL\x01\x00\x01\x01ly-0123456789abcdef\0\0\0\0\0");
-        assert_eq!(crc32fast::hash(&bytes), 0x59df_7c45, "changed the format? raise VERSION");
+        assert_eq!(bytes.len(), 80 + 3 * 16);
+        assert_eq!(&bytes[..32], b"FKDL\x02\x00\x01\x01ly-0123456789abcdef\0\0\0\0\0");
+        assert_eq!(crc32fast::hash(&bytes), 0xe7ce_8c18, "changed the format? raise VERSION");
     }
 }

@@ -81,12 +81,18 @@ impl LayerWriter {
         file.write_all_at(data, start.byte_offset())
     }
 
-    /// Makes the layer immutable, with the pages that were written.
+    /// Makes the layer immutable, with the pages that were written: what differs from a chain whose
+    /// top is the layer `below`.
     ///
     /// # Errors
     /// When the index cannot be written.
-    pub fn seal_delta(self, stored: Vec<PageRun>, zero: Vec<PageRun>) -> Result<Layer, StoreError> {
-        self.seal(LayerKind::Delta, stored, zero)
+    pub fn seal_delta(
+        self,
+        below: &LayerId,
+        stored: Vec<PageRun>,
+        zero: Vec<PageRun>,
+    ) -> Result<Layer, StoreError> {
+        self.seal(Some(below.clone()), stored, zero)
     }
 
     /// Makes the layer immutable as a base: what was not written is zero.
@@ -96,17 +102,24 @@ impl LayerWriter {
     pub fn seal_base(self) -> Result<Layer, StoreError> {
         let stored = data_runs(&self.file)
             .map_err(|source| StoreError::file("find the pages of", self.path(), source))?;
-        self.seal(LayerKind::Base, stored, Vec::new())
+        self.seal(None, stored, Vec::new())
     }
 
     fn seal(
         mut self,
-        kind: LayerKind,
+        below: Option<LayerId>,
         stored: Vec<PageRun>,
         zero: Vec<PageRun>,
     ) -> Result<Layer, StoreError> {
-        let id = self.id.clone();
-        let index = LayerIndex { id, kind, memory: self.memory, stored, zero, pages_crc32: None };
+        let index = LayerIndex {
+            id: self.id.clone(),
+            kind: if below.is_some() { LayerKind::Delta } else { LayerKind::Base },
+            below,
+            memory: self.memory,
+            stored,
+            zero,
+            pages_crc32: None,
+        };
         let index_path = self.files.hot_index(&self.id);
         fs::write(&index_path, index.encode())
             .map_err(|source| StoreError::file("write", &index_path, source))?;

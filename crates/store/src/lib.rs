@@ -39,7 +39,7 @@ mod space;
 pub use chain::{ResolvedRun, resolve};
 pub use error::StoreError;
 pub use files::StoreFiles;
-pub use flatten::{flatten, merge, stored_union};
+pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
 pub use open_chain::{ChainPages, OpenChain};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use forkd_types::{LayerId, PAGE_BYTES, PageIndex, PageRun};
 
-use crate::chain::{overlay, runs_of};
-use crate::flatten::within;
-use crate::{Layer, ResolvedRun, StoreError, resolve, stored_union};
+use crate::chain::overlay;
+use crate::flatten::{merge, within};
+use crate::{Layer, LayerWriter, ResolvedRun, StoreError, StoreFiles, resolve, stored_union};
 
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == PAGE_BYTES);
@@ -31,36 +31,45 @@ impl OpenChain {
         Ok(Self { layers: layers.into_iter().map(Arc::new).collect(), resolved })
     }
 
-    /// The chain with a delta on top. Layers below of which no page is visible any more are left
-    /// out.
-    #[must_use]
-    pub fn with(&self, delta: Layer) -> Self {
-        let mut resolved = overlay(&self.resolved, &runs_of(&delta.index), self.layers.len());
-        let mut layers = self.layers.clone();
-        layers.push(Arc::new(delta));
-        let mut visible = vec![false; layers.len()];
-        // The base says what all other pages are, the top carries the device state.
-        visible[0] = true;
-        visible[layers.len() - 1] = true;
-        resolved.iter().for_each(|part| visible[part.layer] = true);
-        let mut numbers = Vec::with_capacity(layers.len());
-        let mut kept = 0;
-        for seen in &visible {
-            numbers.push(kept);
-            kept += usize::from(*seen);
-        }
-        resolved.iter_mut().for_each(|part| part.layer = numbers[part.layer]);
-        let mut seen = visible.into_iter();
-        layers.retain(|_| seen.next().unwrap_or(true));
-        Self { layers, resolved: Arc::new(resolved) }
-    }
-
-    /// The chain with the layers from the `from`-th on replaced by `merged`, which shows the same.
+    /// The chain with a delta on top, which is sealed here, because a layer names the one below it.
+    /// Layers right below of which no page shows any more are left out.
     ///
     /// # Errors
-    /// [`StoreError::LayerDamaged`] when the layers do not fit together.
-    pub fn with_merged(&self, from: usize, merged: Layer) -> Result<Self, StoreError> {
-        let mut layers: Vec<_> = self.layers.iter().take(from).cloned().collect();
+    /// When the delta cannot be sealed.
+    pub fn extended(
+        &self,
+        delta: LayerWriter,
+        stored: Vec<PageRun>,
+        zero: Vec<PageRun>,
+    ) -> Result<Self, StoreError> {
+        let top = self.layers.len();
+        let mut above: Vec<PageRun> = stored.iter().chain(&zero).copied().collect();
+        above.sort_unstable_by_key(|run| run.start);
+        let mut resolved = overlay(&self.resolved, &above, top);
+        let shows = |layer: usize| resolved.iter().any(|part| part.layer == layer);
+        let mut kept = top;
+        while kept > 1 && !shows(kept - 1) {
+            kept -= 1;
+        }
+        for part in resolved.iter_mut().filter(|part| part.layer == top) {
+            part.layer = kept;
+        }
+        let mut layers = self.layers[..kept].to_vec();
+        let below = &self.layers[kept - 1].index.id;
+        layers.push(Arc::new(delta.seal_delta(below, stored, zero)?));
+        Ok(Self { layers, resolved: Arc::new(resolved) })
+    }
+
+    /// The chain with its layers from the `from`-th on merged into one, which is written here.
+    ///
+    /// # Errors
+    /// When the hot directory is full.
+    pub fn merged(&self, files: &StoreFiles, from: usize) -> Result<Self, StoreError> {
+        let layers = self.layers();
+        let (kept, deltas) = layers.split_at(from);
+        let Some(below) = kept.last() else { return Ok(self.clone()) };
+        let merged = merge(files, &below.index.id, deltas)?;
+        let mut layers = self.layers[..from].to_vec();
         layers.push(Arc::new(merged));
         let indexes: Vec<_> = layers.iter().map(|layer| &layer.index).collect();
         let resolved = Arc::new(resolve(&indexes)?);
@@ -198,10 +207,17 @@ mod tests {
             self.writer(stored, fill).0.seal_base().unwrap()
         }
 
-        fn delta(&self, stored: &[(u64, u64)], fill: u8, zero: &[u64]) -> Layer {
+        /// `chain` with a delta of these pages on top.
+        fn extend(
+            &self,
+            chain: &OpenChain,
+            stored: &[(u64, u64)],
+            fill: u8,
+            zero: &[u64],
+        ) -> OpenChain {
             let (writer, runs) = self.writer(stored, fill);
             let zero = zero.iter().map(|page| PageRun::new(*page, 1)).collect();
-            writer.seal_delta(runs, zero).unwrap()
+            chain.extended(writer, runs, zero).unwrap()
         }
     }
 
@@ -221,8 +237,8 @@ mod tests {
     fn a_comparison_finds_for_each_page_what_the_topmost_layer_has() {
         let store = Store::new();
         let chain = OpenChain::new(vec![store.base(&[(0, 10), (50, 10)], 1)]).unwrap();
-        let chain = chain.with(store.delta(&[(5, 10)], 2, &[0, 55]));
-        let chain = chain.with(store.delta(&[(8, 1), (100, 2)], 3, &[]));
+        let chain = store.extend(&chain, &[(5, 10)], 2, &[0, 55]);
+        let chain = store.extend(&chain, &[(8, 1), (100, 2)], 3, &[]);
         let mut want = [0u8; 256];
         want[0..10].fill(1);
         want[50..60].fill(1);
@@ -239,22 +255,42 @@ mod tests {
     }
 
     #[test]
-    fn layers_without_a_visible_page_are_left_out_and_nothing_changes() {
+    fn layers_of_which_nothing_shows_are_left_out_and_nothing_changes() {
         let store = Store::new();
         let chain = OpenChain::new(vec![store.base(&[(0, 256)], 1)]).unwrap();
-        let chain = chain.with(store.delta(&[(10, 20)], 2, &[40]));
-        let chain = chain.with(store.delta(&[(100, 1)], 3, &[]));
+        let chain = store.extend(&chain, &[(100, 1)], 3, &[]);
+        let chain = store.extend(&chain, &[(10, 20)], 2, &[40]);
         assert_eq!(chain.depth(), 3);
-        let covering = chain.with(store.delta(&[(10, 20), (40, 1)], 4, &[]));
-        assert_eq!(covering.depth(), 3, "the first delta is hidden by the last");
+        let covering = store.extend(&chain, &[(10, 20), (40, 1)], 4, &[]);
+        assert_eq!(covering.depth(), 3, "the second delta is hidden by the last");
         let mut want = [1u8; 256];
         want[10..30].fill(4);
         want[40] = 4;
         want[100] = 3;
         assert_eq!(shown(&covering), want);
-        let empty = covering.with(store.delta(&[], 0, &[]));
+        let empty = store.extend(&covering, &[], 0, &[]);
         assert_eq!(empty.depth(), 4, "the top is kept: the device state is its");
-        assert_eq!(shown(&empty), want);
-        assert_eq!(empty.with(store.delta(&[], 0, &[])).depth(), 4);
+        let empty = store.extend(&empty, &[], 0, &[]);
+        assert_eq!((empty.depth(), shown(&empty)), (4, want.to_vec()));
+        let again = OpenChain::new(reopened(&store, &empty)).unwrap();
+        assert_eq!(shown(&again), want, "each layer names the one that is below it now");
+    }
+
+    #[test]
+    fn a_merged_chain_shows_the_same_and_goes_on() {
+        let store = Store::new();
+        let mut chain = OpenChain::new(vec![store.base(&[(0, 256)], 1)]).unwrap();
+        for page in 0..6u8 {
+            chain = store.extend(&chain, &[(u64::from(page) * 2, 3)], page % 3 + 2, &[100]);
+        }
+        let merged = chain.merged(&store.files, 1).unwrap();
+        assert_eq!((merged.depth(), shown(&merged)), (2, shown(&chain)));
+        let longer = store.extend(&merged, &[(1, 1)], 4, &[]);
+        let again = OpenChain::new(reopened(&store, &longer)).unwrap();
+        assert_eq!((again.depth(), shown(&again)[1]), (3, 4));
+    }
+
+    fn reopened(store: &Store, chain: &OpenChain) -> Vec<Layer> {
+        chain.ids().iter().map(|id| Layer::open_hot(&store.files, id).unwrap()).collect()
     }
 }

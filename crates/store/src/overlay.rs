@@ -5,12 +5,14 @@
 //! told explicitly what lies below.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forkd_types::{ByteCount, LayerId};
+use serde_json::{Value, json};
 
-use crate::{StoreError, StoreFiles};
+use crate::{StoreError, StoreFiles, space};
 
 impl StoreFiles {
     /// A new blank overlay for a disk of `disk` bytes.
@@ -27,6 +29,56 @@ impl StoreFiles {
             StoreError::file("create disk overlay", &path, source)
         })?;
         Ok(id)
+    }
+
+    /// A new overlay over the base image at `base` that shows what `overlays`, frozen and lowest
+    /// first, show above it. They stay as they are.
+    ///
+    /// One overlay after the other is copied into the new one, each as if it lay directly over the
+    /// base: `qemu-img` then copies just what that overlay itself holds, zeros included. Given the
+    /// whole chain at once it would take the uppermost overlay's clusters alone.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`], or when a file is missing or `qemu-img` fails; nothing is left.
+    pub fn merge_overlays(
+        &self,
+        base: &Path,
+        disk: ByteCount,
+        overlays: &[LayerId],
+    ) -> Result<LayerId, StoreError> {
+        let length = |id: &LayerId| {
+            let path = self.overlay(id);
+            let found = fs::metadata(&path);
+            found.map_err(|source| StoreError::file("read disk overlay", &path, source))
+        };
+        let lengths = overlays.iter().map(|id| Ok(ByteCount::new(length(id)?.len())));
+        let expected: ByteCount =
+            lengths.collect::<Result<Vec<_>, StoreError>>()?.into_iter().sum();
+        space::require(self.state(), expected)?;
+        let merged = self.create_overlay(disk)?;
+        for id in overlays {
+            if let Err(error) = self.copy_clusters(base, id, &merged) {
+                self.remove_overlay(&merged);
+                return Err(error);
+            }
+        }
+        Ok(merged)
+    }
+
+    fn copy_clusters(&self, base: &Path, from: &LayerId, to: &LayerId) -> Result<(), StoreError> {
+        let (from, to) = (self.overlay(from), self.overlay(to));
+        let run = Command::new("qemu-img")
+            // `-n`: the target exists. `-B`: what the source does not hold is left to the base.
+            .args(["convert", "-q", "-n", "-O", "qcow2", "-F", "raw", "-B"])
+            .arg(base)
+            .args([node(&from, base), node(&to, base)])
+            .output();
+        let failed = |source| StoreError::file("merge disk overlay", &from, source);
+        let output = run.map_err(failed)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(failed(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())))
     }
 
     fn blank_overlay(&self, disk: ByteCount) -> Result<PathBuf, StoreError> {
@@ -48,7 +100,7 @@ impl StoreFiles {
             // It may not even have begun.
             fs::remove_file(&unfinished).ok();
             let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(failed(std::io::Error::other(words)));
+            return Err(failed(io::Error::other(words)));
         }
         fs::rename(&unfinished, &path)
             .map_err(|source| StoreError::file("create disk overlay", &path, source))?;
@@ -56,9 +108,122 @@ impl StoreFiles {
     }
 }
 
+/// The overlay at `path` over the raw image at `base`, as a file name that `qemu-img` understands.
+/// Locking is off for the reason it is off in the VMM: the store sees to it that an overlay has one
+/// writer, and frozen ones none.
+fn node(path: &Path, base: &Path) -> String {
+    let file =
+        |path: &Path| -> Value { json!({ "driver": "file", "filename": path, "locking": "off" }) };
+    let backing = json!({ "driver": "raw", "file": file(base) });
+    let node = json!({
+        "driver": "qcow2", "file": file(path), "backing": backing, "discard": "unmap",
+    });
+    format!("json:{node}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const KIB: usize = 1 << 10;
+
+    struct Disk {
+        _state: tempfile::TempDir,
+        _hot: tempfile::TempDir,
+        files: StoreFiles,
+        base: PathBuf,
+        overlays: Vec<LayerId>,
+        /// What the guest would read.
+        model: Vec<u8>,
+    }
+
+    impl Disk {
+        /// 4 MiB, every 4 KiB of the base of another content, none of it zero.
+        fn new() -> Self {
+            let state = tempfile::tempdir().unwrap();
+            let hot = tempfile::tempdir().unwrap();
+            let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+            // A comma and a blank, because names are passed on a command line.
+            let base = state.path().join("base, raw");
+            let model: Vec<u8> = (0..4096 * KIB).map(|at| 100 + (at / 4096 % 100) as u8).collect();
+            fs::write(&base, &model).unwrap();
+            Self { _state: state, _hot: hot, files, base, overlays: Vec::new(), model }
+        }
+
+        /// A new overlay on top in which `writes` are made: first KiB, count, byte.
+        fn push(&mut self, writes: &[(usize, usize, u8)]) {
+            let id = self.files.create_overlay(ByteCount::from_mib(4)).unwrap();
+            self.overlays.push(id);
+            let mut io = Command::new("qemu-io");
+            io.arg(self.chain());
+            for (start, count, byte) in writes {
+                io.arg("-c").arg(match byte {
+                    0 => format!("write -z -u {start}k {count}k"),
+                    byte => format!("write -P {byte} {start}k {count}k"),
+                });
+                self.model[start * KIB..(start + count) * KIB].fill(*byte);
+            }
+            let output = io.output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+
+        /// The whole disk, with every overlay over the one below.
+        fn chain(&self) -> String {
+            let file = |path: &Path| json!({ "driver": "file", "filename": path });
+            let mut node = json!({ "driver": "raw", "file": file(&self.base) });
+            for id in &self.overlays {
+                let file = file(&self.files.overlay(id));
+                node = json!({ "driver": "qcow2", "file": file, "backing": node });
+            }
+            format!("json:{node}")
+        }
+
+        fn read(&self, node: String) -> Vec<u8> {
+            let raw = self.files.state().join("raw");
+            let mut convert = Command::new("qemu-img");
+            convert.args(["convert", "-O", "raw"]).arg(node).arg(&raw);
+            assert!(convert.status().unwrap().success());
+            fs::read(raw).unwrap()
+        }
+    }
+
+    #[test]
+    fn merged_overlays_show_what_the_chain_shows_zeros_included() {
+        let mut disk = Disk::new();
+        disk.push(&[(0, 256, 1), (1024, 64, 1), (2000, 3, 1)]);
+        // Zeros over the base, over an overlay, and in the middle of a cluster.
+        disk.push(&[(64, 64, 0), (512, 128, 0), (1028, 4, 0), (3000, 200, 2)]);
+        disk.push(&[]);
+        disk.push(&[(100, 8, 3), (3100, 1, 3)]);
+        assert_eq!(disk.read(disk.chain()), disk.model, "the test's own model");
+        let before: Vec<_> =
+            disk.overlays.iter().map(|id| fs::read(disk.files.overlay(id)).unwrap()).collect();
+        let size = ByteCount::from_mib(4);
+        let merged = disk.files.merge_overlays(&disk.base, size, &disk.overlays).unwrap();
+        assert_eq!(disk.read(node(&disk.files.overlay(&merged), &disk.base)), disk.model);
+        let length = fs::metadata(disk.files.overlay(&merged)).unwrap().len();
+        assert!(length < 2 << 20, "what no overlay holds stays in the base: {length} bytes");
+        for (id, bytes) in disk.overlays.iter().zip(before) {
+            assert!(fs::read(disk.files.overlay(id)).unwrap() == bytes, "a frozen overlay changed");
+        }
+    }
+
+    #[test]
+    fn a_merge_that_fails_names_the_overlay_and_leaves_nothing() {
+        let mut disk = Disk::new();
+        disk.push(&[(0, 4, 1)]);
+        disk.push(&[(4, 4, 1)]);
+        fs::write(disk.files.overlay(&disk.overlays[1]), b"rubbish").unwrap();
+        let entries = || fs::read_dir(disk.files.state().join("overlays")).unwrap().count();
+        let before = entries();
+        let size = ByteCount::from_mib(4);
+        let error = disk.files.merge_overlays(&disk.base, size, &disk.overlays).unwrap_err();
+        assert!(error.to_string().contains(disk.overlays[1].as_str()), "{error}");
+        assert_eq!(entries(), before);
+        fs::remove_file(disk.files.overlay(&disk.overlays[0])).unwrap();
+        let error = disk.files.merge_overlays(&disk.base, size, &disk.overlays).unwrap_err();
+        assert!(error.to_string().contains(disk.overlays[0].as_str()), "{error}");
+    }
 
     #[test]
     fn overlays_are_equal_files_of_different_names() {

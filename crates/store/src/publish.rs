@@ -2,26 +2,32 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use forkd_types::{ByteCount, LayerId, PageRun};
 
 use crate::layer::{Layer, read_index};
-use crate::{StoreError, StoreFiles, space};
+use crate::{LayerIndex, StoreError, StoreFiles, space};
 
 /// Bytes copied at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
 impl StoreFiles {
     /// Writes the durable copy of a hot layer and of the device state that belongs to it: when this
-    /// returns, both survive a crash of the host. Doing it again does no harm.
+    /// returns, both survive a crash of the host. Doing it again does no harm: a copy that is there
+    /// is looked at without reading its pages, and written anew when it is damaged.
     ///
     /// # Errors
     /// When the state directory is full or fails; what was written is removed.
     pub fn publish_layer(&self, id: &LayerId) -> Result<(), StoreError> {
-        if self.durable_index(id).exists() {
-            return Ok(());
+        match self.durable_copy(id) {
+            Ok(_) => return Ok(()),
+            Err(StoreError::LayerDamaged { how, .. }) => {
+                tracing::warn!(layer = %id, %how, "a damaged durable copy is written anew");
+            }
+            Err(StoreError::LayerMissing(_)) => {}
+            Err(other) => return Err(other),
         }
         let layer = Layer::open_hot(self, id)?;
         let mut index = layer.index;
@@ -44,61 +50,119 @@ impl StoreFiles {
         self.write_durable(&self.durable_index(id), |file| file.write_all_at(&bytes, 0))
     }
 
-    /// Makes a frozen overlay durable: the VMM wrote it without flushing.
+    /// Makes a frozen overlay durable: the VMM wrote it without flushing. Returns its length.
     ///
     /// # Errors
     /// When the file is missing or the disk fails.
-    pub fn publish_overlay(&self, id: &LayerId) -> Result<(), StoreError> {
+    pub fn publish_overlay(&self, id: &LayerId) -> Result<ByteCount, StoreError> {
         let path = self.overlay(id);
-        File::open(&path)
-            .and_then(|file| file.sync_all())
-            .map_err(|source| StoreError::file("make durable", &path, source))?;
-        let directory = self.state().join("overlays");
-        sync_directory(&directory)
+        let length = File::open(&path)
+            .and_then(|file| file.sync_all().and_then(|()| file.metadata()))
+            .map_err(|source| StoreError::file("make durable", &path, source))?
+            .len();
+        sync_directory(&self.state().join("overlays"))?;
+        Ok(ByteCount::new(length))
     }
 
-    /// Makes the hot copy of a layer from its durable one, where it is missing: after a reboot.
+    /// Opens a layer for mapping. A hot copy that is missing or damaged is made anew from the
+    /// durable one: after a reboot all of them are missing.
     ///
     /// # Errors
-    /// [`StoreError::LayerMissing`] when there is no durable copy either, or
-    /// [`StoreError::LayerDamaged`] when it does not match its checksums.
-    pub fn restore_hot(&self, id: &LayerId) -> Result<(), StoreError> {
-        if self.hot_index(id).exists() {
-            return Ok(());
+    /// [`StoreError::LayerMissing`] when there is no copy, [`StoreError::LayerDamaged`] when there
+    /// is no good one.
+    pub fn open_layer(&self, id: &LayerId) -> Result<Layer, StoreError> {
+        let hot = match Layer::open_hot(self, id) {
+            Ok(layer) => return Ok(layer),
+            Err(StoreError::LayerMissing(_)) => None,
+            Err(StoreError::LayerDamaged { how, .. }) => Some(how),
+            Err(other) => return Err(other),
+        };
+        match (self.restore_hot(id), hot) {
+            (Ok(()), hot) => {
+                if let Some(how) = hot {
+                    tracing::warn!(layer = %id, %how, "a damaged hot copy was made anew");
+                }
+                Layer::open_hot(self, id)
+            }
+            (Err(StoreError::LayerMissing(id)), Some(how)) => {
+                Err(StoreError::LayerDamaged { id, how })
+            }
+            (Err(StoreError::LayerDamaged { id, how: durable }), Some(hot)) => {
+                let how = format!("{hot}; and of its durable copy, {durable}");
+                Err(StoreError::LayerDamaged { id, how })
+            }
+            (Err(other), _) => Err(other),
         }
-        let (index, bytes) = read_index(&self.durable_index(id), id)?;
-        space::require(self.hot(), index.stored_bytes())?;
-        let pages_path = self.durable_pages(id);
-        let pages = File::open(&pages_path)
-            .map_err(|source| StoreError::file("open", &pages_path, source))?;
-        let hot = self.hot_pages(id);
-        let written = fresh(&hot).and_then(|file| {
-            file.set_len(index.memory.get())?;
-            copy_runs(&pages, &file, &index.stored)
-        });
-        let crc = written.map_err(|source| StoreError::file("write", &hot, source))?;
-        if index.pages_crc32 != Some(crc) {
-            self.remove_hot_copy(id);
-            let how = "its pages do not match their checksum".to_owned();
-            return Err(StoreError::LayerDamaged { id: id.clone(), how });
-        }
-        let device_state = self.durable_device_state(id);
-        if device_state.exists() {
-            fs::copy(&device_state, self.hot_device_state(id))
-                .map_err(|source| StoreError::file("read", &device_state, source))?;
-        }
-        let hot_index = self.hot_index(id);
-        fs::write(&hot_index, bytes).map_err(|source| StoreError::file("write", &hot_index, source))
     }
 
-    fn remove_hot_copy(&self, id: &LayerId) {
-        for path in [self.hot_pages(id), self.hot_index(id)] {
-            if let Err(error) = fs::remove_file(&path)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(path = %path.display(), %error, "cannot remove a damaged copy");
+    /// Where the device state that belongs to a layer is, if there is any. One that is missing in
+    /// the hot directory is copied from the durable one.
+    ///
+    /// # Errors
+    /// When the copy cannot be made.
+    pub fn require_device_state(&self, id: &LayerId) -> Result<Option<PathBuf>, StoreError> {
+        let hot = self.hot_device_state(id);
+        let durable = self.durable_device_state(id);
+        if !hot.exists() {
+            if !durable.exists() {
+                return Ok(None);
             }
+            let copy = |path: &Path| fs::copy(&durable, path).map(drop);
+            put(&hot, copy).map_err(|source| StoreError::file("copy to", &hot, source))?;
         }
+        Ok(Some(hot))
+    }
+
+    /// Makes the hot copy of a layer from its durable one. Children that have the former hot copy
+    /// mapped keep that: the new one takes its name, not its place.
+    fn restore_hot(&self, id: &LayerId) -> Result<(), StoreError> {
+        let (index, bytes) = self.durable_copy(id)?;
+        space::require(self.hot(), index.stored_bytes())?;
+        let durable = self.durable_pages(id);
+        let pages =
+            File::open(&durable).map_err(|source| StoreError::file("open", &durable, source))?;
+        let hot = self.hot_pages(id);
+        let mut crc = None;
+        let copy = |path: &Path| {
+            let file = fresh(path)?;
+            file.set_len(index.memory.get())?;
+            let found = *crc.insert(copy_runs(&pages, &file, &index.stored)?);
+            match index.pages_crc32 == Some(found) {
+                true => fs::set_permissions(path, fs::Permissions::from_mode(0o400)),
+                false => Err(io::ErrorKind::InvalidData.into()),
+            }
+        };
+        put(&hot, copy).map_err(|source| match crc {
+            Some(crc) if index.pages_crc32 != Some(crc) => {
+                let how = "its pages do not match their checksum".to_owned();
+                StoreError::LayerDamaged { id: id.clone(), how }
+            }
+            _ => StoreError::file("make a hot copy from", &durable, source),
+        })?;
+        self.require_device_state(id)?;
+        // The index last: with it the layer counts as there.
+        let hot = self.hot_index(id);
+        put(&hot, |path| fs::write(path, &bytes))
+            .map_err(|source| StoreError::file("write", &hot, source))
+    }
+
+    /// The index of a layer's durable copy, with the bytes of its file, if that copy is whole as
+    /// far as can be told without reading its pages.
+    fn durable_copy(&self, id: &LayerId) -> Result<(LayerIndex, Vec<u8>), StoreError> {
+        let (index, bytes) = read_index(&self.durable_index(id), id)?;
+        let path = self.durable_pages(id);
+        let length = match fs::metadata(&path) {
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StoreError::LayerMissing(id.clone()));
+            }
+            Err(source) => return Err(StoreError::file("ask for the size of", path, source)),
+        };
+        if length != index.memory.get() {
+            let how = format!("it has {length} bytes instead of {}", index.memory.get());
+            return Err(StoreError::LayerDamaged { id: id.clone(), how });
+        }
+        Ok((index, bytes))
     }
 
     /// Writes a file under a temporary name, makes it durable, and gives it its name.
@@ -123,6 +187,18 @@ impl StoreFiles {
         sync_directory(&self.durable_directory())?;
         Ok(value)
     }
+}
+
+/// Makes a file under a name of its own and then gives it its name, so that whoever opens `path`
+/// finds all of it or what was there before. Not durable.
+fn put(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let unfinished = path.with_extension(format!("{}.new", LayerId::random()));
+    let written = write(&unfinished).and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // The error that matters is the first one; a leftover is removed at the next start.
+        fs::remove_file(&unfinished).ok();
+    }
+    written
 }
 
 fn fresh(path: &Path) -> io::Result<File> {
@@ -177,6 +253,8 @@ mod tests {
         _hot: tempfile::TempDir,
         files: StoreFiles,
         id: LayerId,
+        /// What its pages held when it was sealed.
+        sealed: Vec<u8>,
     }
 
     fn published() -> Store {
@@ -193,49 +271,170 @@ mod tests {
                 LayerWriter::write_pages(&file, PageIndex::new(page), &[byte; 4096]).unwrap();
             }
         }
-        let layer = writer.seal_delta(runs, vec![PageRun::new(5, 2)]).unwrap();
+        let below = LayerId::random();
+        let layer = writer.seal_delta(&below, runs, vec![PageRun::new(5, 2)]).unwrap();
         let id = layer.index.id;
         fs::write(files.hot_device_state(&id), b"devices").unwrap();
         files.publish_layer(&id).unwrap();
-        Store { _state: state, _hot: hot, files, id }
+        let sealed = fs::read(files.hot_pages(&id)).unwrap();
+        Store { _state: state, _hot: hot, files, id, sealed }
     }
 
-    fn lose_hot_copy(store: &Store) {
-        let (files, id) = (&store.files, &store.id);
-        for path in [files.hot_pages(id), files.hot_index(id), files.hot_device_state(id)] {
-            fs::remove_file(path).unwrap();
+    impl Store {
+        fn hot(&self) -> [PathBuf; 3] {
+            let (files, id) = (&self.files, &self.id);
+            [files.hot_pages(id), files.hot_index(id), files.hot_device_state(id)]
         }
+
+        fn durable(&self) -> [PathBuf; 3] {
+            let (files, id) = (&self.files, &self.id);
+            [files.durable_pages(id), files.durable_index(id), files.durable_device_state(id)]
+        }
+
+        fn assert_good(&self, what: &str) {
+            let layer = self.files.open_layer(&self.id).unwrap();
+            assert_eq!(layer.index.zero, [PageRun::new(5, 2)], "{what}");
+            assert!(fs::read(self.files.hot_pages(&self.id)).unwrap() == self.sealed, "{what}");
+            let device = self.files.require_device_state(&self.id).unwrap().unwrap();
+            assert_eq!(fs::read(device).unwrap(), b"devices", "{what}");
+        }
+
+        /// The layer must be refused by name, and nothing half made be left.
+        fn refused(&self, what: &str) -> StoreError {
+            let error = self.files.open_layer(&self.id).unwrap_err();
+            assert!(error.to_string().contains(self.id.as_str()), "{what}: {error}");
+            let names = fs::read_dir(self.files.hot().join("layers")).unwrap();
+            let mut names = names.map(|entry| entry.unwrap().path());
+            assert!(!names.any(|path| path.extension().is_some_and(|e| e == "new")), "{what}");
+            error
+        }
+    }
+
+    fn remove(path: &Path) {
+        fs::remove_file(path).unwrap();
+    }
+
+    fn open(path: &Path) -> File {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        OpenOptions::new().read(true).write(true).open(path).unwrap()
+    }
+
+    fn truncate(path: &Path) {
+        open(path).set_len(40).unwrap();
+    }
+
+    /// Another layer's index, valid in itself, under this layer's name.
+    fn exchange(store: &Store, path: &Path) {
+        let other = LayerIndex {
+            id: LayerId::random(),
+            ..Layer::open_hot(&store.files, &store.id).unwrap().index
+        };
+        fs::write(path, other.encode()).unwrap();
     }
 
     #[test]
     fn a_published_layer_comes_back_after_the_hot_copy_is_lost() {
         let store = published();
-        let before = fs::read(store.files.hot_pages(&store.id)).unwrap();
-        lose_hot_copy(&store);
-        store.files.restore_hot(&store.id).unwrap();
-        assert_eq!(fs::read(store.files.hot_pages(&store.id)).unwrap(), before);
-        assert_eq!(fs::read(store.files.hot_device_state(&store.id)).unwrap(), b"devices");
-        let layer = Layer::open_hot(&store.files, &store.id).unwrap();
-        assert_eq!(layer.index.zero, [PageRun::new(5, 2)]);
+        store.hot().iter().for_each(|path| remove(path));
+        store.assert_good("all hot files are gone");
     }
 
     #[test]
-    fn one_flipped_bit_in_the_durable_pages_is_refused_by_name() {
+    fn a_damaged_hot_copy_is_made_anew_from_the_durable_one() {
+        type Damage = fn(&Store);
+        let damages: [(&str, Damage); 7] = [
+            ("no pages", |store| remove(&store.hot()[0])),
+            ("no index", |store| remove(&store.hot()[1])),
+            ("no device state", |store| remove(&store.hot()[2])),
+            ("truncated pages", |store| truncate(&store.hot()[0])),
+            ("truncated index", |store| truncate(&store.hot()[1])),
+            ("a flipped bit in the index", |store| {
+                open(&store.hot()[1]).write_all_at(&[0x55], 81).unwrap();
+            }),
+            ("the index of another layer", |store| exchange(store, &store.hot()[1])),
+        ];
+        for (what, damage) in damages {
+            let store = published();
+            damage(&store);
+            store.assert_good(what);
+        }
+    }
+
+    #[test]
+    fn a_child_that_maps_the_damaged_hot_copy_keeps_what_it_has() {
         let store = published();
-        lose_hot_copy(&store);
-        let path = store.files.durable_pages(&store.id);
-        let file = OpenOptions::new().write(true).open(path).unwrap();
-        file.write_all_at(&[0xFF], 200 * 4096 + 17).unwrap();
-        let error = store.files.restore_hot(&store.id).unwrap_err();
-        assert!(error.to_string().contains(store.id.as_str()), "{error}");
-        assert!(!store.files.hot_index(&store.id).exists(), "nothing usable is left behind");
+        let mapped = Layer::open_hot(&store.files, &store.id).unwrap().pages;
+        truncate(&store.hot()[1]);
+        store.assert_good("the index was damaged");
+        let now = File::open(&store.hot()[0]).unwrap().metadata().unwrap();
+        use std::os::unix::fs::MetadataExt;
+        assert_ne!(mapped.metadata().unwrap().ino(), now.ino(), "made anew in its place");
+        let mut page = [0; 4096];
+        mapped.read_exact_at(&mut page, 100 * 4096).unwrap();
+        assert_eq!(page[..], store.sealed[100 * 4096..101 * 4096]);
+    }
+
+    #[test]
+    fn a_damaged_durable_copy_is_written_anew_while_the_hot_one_is_good() {
+        type Damage = fn(&Store);
+        let damages: [(&str, Damage); 5] = [
+            ("no pages", |store| remove(&store.durable()[0])),
+            ("no index", |store| remove(&store.durable()[1])),
+            ("truncated pages", |store| truncate(&store.durable()[0])),
+            ("truncated index", |store| truncate(&store.durable()[1])),
+            ("the index of another layer", |store| exchange(store, &store.durable()[1])),
+        ];
+        for (what, damage) in damages {
+            let store = published();
+            damage(&store);
+            store.assert_good(what);
+            store.files.publish_layer(&store.id).unwrap();
+            store.hot().iter().for_each(|path| remove(path));
+            store.assert_good(what);
+        }
+    }
+
+    #[test]
+    fn a_layer_without_a_good_copy_is_refused_by_name() {
+        type Damage = fn(&Store);
+        let damages: [(&str, &str, Damage); 6] = [
+            ("no pages", "missing", |store| remove(&store.durable()[0])),
+            ("no index", "missing", |store| remove(&store.durable()[1])),
+            ("truncated pages", "40 bytes", |store| truncate(&store.durable()[0])),
+            ("truncated index", "cut short", |store| truncate(&store.durable()[1])),
+            ("a flipped bit in the pages", "checksum", |store| {
+                open(&store.durable()[0]).write_all_at(&[0xFE], 200 * 4096 + 17).unwrap();
+            }),
+            ("the index of another layer", "another layer", |store| {
+                exchange(store, &store.durable()[1]);
+            }),
+        ];
+        for (what, word, damage) in damages {
+            let store = published();
+            damage(&store);
+            store.hot().iter().for_each(|path| remove(path));
+            let error = store.refused(what).to_string();
+            assert!(error.contains(word), "{what}: {error}");
+        }
+    }
+
+    #[test]
+    fn two_damaged_copies_are_both_told() {
+        let store = published();
+        truncate(&store.hot()[1]);
+        truncate(&store.durable()[0]);
+        let error = store.refused("both").to_string();
+        assert!(error.contains("cut short") && error.contains("40 bytes"), "{error}");
+        remove(&store.durable()[1]);
+        let error = store.refused("one is missing").to_string();
+        assert!(error.contains("cut short"), "{error}");
     }
 
     #[test]
     fn a_layer_that_is_nowhere_is_missing() {
         let store = published();
         let nowhere = LayerId::random();
-        let error = store.files.restore_hot(&nowhere).unwrap_err();
+        let error = store.files.open_layer(&nowhere).unwrap_err();
         assert!(matches!(error, StoreError::LayerMissing(id) if id == nowhere));
     }
 }

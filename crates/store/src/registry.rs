@@ -3,6 +3,7 @@
 //! Commits are not flushed one by one: a snapshot that is lost with the host was not durable
 //! anyway. The row that says `durable` is flushed.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -69,6 +70,10 @@ pub struct SnapshotManifest {
     pub layers: Vec<LayerId>,
     /// Frozen disk overlays, lowest first; empty for an image without disk.
     pub overlays: Vec<LayerId>,
+    /// How long frozen overlays were when they became durable: a shorter one has lost something,
+    /// and QEMU would read zeros for it.
+    #[serde(default)]
+    pub overlay_bytes: BTreeMap<LayerId, ByteCount>,
     /// What the device state needs.
     pub machine: MachineIdentity,
     /// The snapshot below.
@@ -83,7 +88,7 @@ pub struct SnapshotFigures {
     /// `live`, `diff` or `full`.
     pub mode: String,
     /// Microseconds by phase.
-    pub phases_us: std::collections::BTreeMap<String, u64>,
+    pub phases_us: BTreeMap<String, u64>,
     /// Pause window.
     pub pause_us: u64,
     /// The same as told by the VMM.
@@ -348,6 +353,7 @@ mod tests {
                 vcpus: 1,
                 layers: vec![LayerId::random()],
                 overlays: vec![],
+                overlay_bytes: BTreeMap::from([(LayerId::random(), ByteCount::new(7))]),
                 machine: MachineIdentity {
                     vmm_version: "7.2.22".to_owned(),
                     accelerator: "tcg".to_owned(),

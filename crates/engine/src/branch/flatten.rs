@@ -4,7 +4,6 @@
 use crate::collect::Candidates;
 use crate::engine::Inner;
 use crate::sandbox::{Machine, SandboxHandle};
-use forkd_store::merge;
 use forkd_types::limit;
 
 /// Merges the deltas that branches of this machine have added, when there are many: the next branch
@@ -19,8 +18,7 @@ pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut 
     if layers.len() - own < limit::DELTAS_BEFORE_MERGE {
         return;
     }
-    let merged = merge(&inner.files, &layers[own..]);
-    match merged.and_then(|merged| memory.below.with_merged(own, merged)) {
+    match memory.below.merged(&inner.files, own) {
         Ok(below) => {
             memory.below = below;
             let superseded = handle.replace_layers(machine.layers());

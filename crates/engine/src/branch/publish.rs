@@ -1,5 +1,6 @@
 //! Making a ready snapshot durable, in the background, one at a time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,12 +47,14 @@ fn publish(inner: &Inner, tag: &SnapshotTag) -> Result<(), EngineError> {
     for id in &row.manifest.layers {
         inner.files.publish_layer(id)?;
     }
+    let mut overlay_bytes = BTreeMap::new();
     for id in &row.manifest.overlays {
-        inner.files.publish_overlay(id)?;
+        overlay_bytes.insert(id.clone(), inner.files.publish_overlay(id)?);
     }
     let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     inner.catalog.update(&inner.registry, tag, |row| {
         row.durable = true;
+        row.manifest.overlay_bytes = overlay_bytes;
         if let Some(figures) = &mut row.figures {
             figures.phases_us.insert(BranchPhase::Publish.name().to_owned(), took);
         }

@@ -22,7 +22,7 @@ impl Context<'_> {
         let chain = if self.mode == BranchMode::Full {
             OpenChain::new(vec![sink.seal_base()?])?
         } else {
-            self.bounded(below.with(sink.seal_delta(pages.stored, pages.zero)?))?
+            self.bounded(below.extended(sink, pages.stored, pages.zero)?)?
         };
         let kept = self.keep_device_state(&chain, device_state);
         if kept.is_err() {

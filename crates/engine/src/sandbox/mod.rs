@@ -15,7 +15,9 @@ mod task;
 
 pub(crate) use handle::{Order, SandboxHandle};
 pub(crate) use machine::{LooseOverlay, Machine, Protection, WatchedMemory};
-pub(crate) use start::start_child;
+pub(crate) use start::{
+    image_of, open_layers, require_device_state, require_overlays, start_child,
+};
 
 use crate::EngineError;
 

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -153,7 +154,8 @@ fn sandbox_row(handle: &SandboxHandle, process: Option<(u32, u64)>) -> SandboxRo
     }
 }
 
-fn image_of(inner: &Inner, row: &SnapshotRow) -> Result<Image, EngineError> {
+/// The image that a snapshot goes back to, as it was then.
+pub(crate) fn image_of(inner: &Inner, row: &SnapshotRow) -> Result<Image, EngineError> {
     let image = images::find(&inner.config.image_dir, &row.manifest.image)?;
     if image.content_hash == row.manifest.image_hash {
         return Ok(image);
@@ -166,12 +168,19 @@ fn image_of(inner: &Inner, row: &SnapshotRow) -> Result<Image, EngineError> {
     })
 }
 
-fn require_overlays(inner: &Inner, row: &SnapshotRow) -> Result<(), EngineError> {
-    let missing = row.manifest.overlays.iter().find(|id| !inner.files.overlay(id).exists());
-    match missing {
-        None => Ok(()),
-        Some(id) => Err(damaged(row, "the disk overlay", id, "missing")),
+/// Refuses by name a snapshot of which a disk overlay is not there or was cut short.
+pub(crate) fn require_overlays(inner: &Inner, row: &SnapshotRow) -> Result<(), EngineError> {
+    for id in &row.manifest.overlays {
+        let Ok(metadata) = fs::metadata(inner.files.overlay(id)) else {
+            return Err(damaged(row, "the disk overlay", id, "missing"));
+        };
+        let known = row.manifest.overlay_bytes.get(id).map_or(0, |bytes| bytes.get());
+        if metadata.len() < known {
+            let state = format!("damaged: it has {} bytes instead of {known}", metadata.len());
+            return Err(damaged(row, "the disk overlay", id, &state));
+        }
     }
+    Ok(())
 }
 
 fn damaged(row: &SnapshotRow, what: &'static str, id: &LayerId, state: &str) -> EngineError {
@@ -183,14 +192,14 @@ fn damaged(row: &SnapshotRow, what: &'static str, id: &LayerId, state: &str) -> 
     }
 }
 
-/// Opens the layers of a snapshot, base first; one that is missing or damaged is refused by name.
-fn open_layers(inner: &Inner, row: &SnapshotRow) -> Result<Vec<Layer>, EngineError> {
+/// Opens the layers of a snapshot, base first, each over the one that it was made over; one that is missing or damaged is refused by name.
+pub(crate) fn open_layers(inner: &Inner, row: &SnapshotRow) -> Result<Vec<Layer>, EngineError> {
     inner.open_chain(&row.manifest.layers).map_err(|error| match error {
         EngineError::Store(StoreError::LayerMissing(id)) => {
             damaged(row, "the memory layer", &id, "missing")
         }
         EngineError::Store(StoreError::LayerDamaged { id, how }) => {
-            damaged(row, "the memory layer", &id, &how)
+            damaged(row, "the memory layer", &id, &format!("damaged: {how}"))
         }
         other => other,
     })
@@ -209,49 +218,48 @@ fn load(inner: &Inner, row: &SnapshotRow, machine: &mut Machine) -> Result<(), E
     // order is free.
     let number = |run: &MappedRun<'_>| std::os::fd::AsRawFd::as_raw_fd(&run.file);
     runs.sort_by_key(|run| (number(run), run.run.start));
-    let device_state = device_state(inner, row)?;
+    let device_state = open_device_state(inner, row)?;
     machine.vm.load(&runs, &device_state)?;
     Ok(machine.vm.resume()?)
 }
 
-fn device_state(inner: &Inner, row: &SnapshotRow) -> Result<File, EngineError> {
+fn open_device_state(inner: &Inner, row: &SnapshotRow) -> Result<File, EngineError> {
+    let path = require_device_state(inner, row)?;
+    File::open(&path).map_err(|source| StoreError::File { what: "open", path, source }.into())
+}
+
+/// Where a snapshot's device state is; one without is refused by name.
+pub(crate) fn require_device_state(
+    inner: &Inner,
+    row: &SnapshotRow,
+) -> Result<PathBuf, EngineError> {
     let Some(top) = row.manifest.layers.last() else {
         return Err(EngineError::Internal(format!("snapshot {} has no layers", row.tag)));
     };
-    let path = inner.files.hot_device_state(top);
-    match File::open(&path) {
-        Ok(file) => Ok(file),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(damaged(row, "the device state", top, "missing"))
-        }
-        Err(source) => Err(StoreError::File { what: "open", path, source }.into()),
+    match inner.files.require_device_state(top)? {
+        Some(path) => Ok(path),
+        None => Err(damaged(row, "the device state", top, "missing")),
     }
 }
 
 impl Inner {
     /// The directory for a VM's sockets and logs.
-    pub(crate) fn new_run_directory(
-        &self,
-        id: &SandboxId,
-    ) -> Result<std::path::PathBuf, EngineError> {
+    pub(crate) fn new_run_directory(&self, id: &SandboxId) -> Result<PathBuf, EngineError> {
         create_directory(self.run_directory(id))
     }
 
     /// The directory for a VM's hot files.
-    pub(crate) fn new_vm_directory(
-        &self,
-        id: &SandboxId,
-    ) -> Result<std::path::PathBuf, EngineError> {
+    pub(crate) fn new_vm_directory(&self, id: &SandboxId) -> Result<PathBuf, EngineError> {
         create_directory(self.files.vm_directory(id))
     }
 
     /// Where overlays lie, in the given order.
-    pub(crate) fn overlay_paths(&self, overlays: &[LayerId]) -> Vec<std::path::PathBuf> {
+    pub(crate) fn overlay_paths(&self, overlays: &[LayerId]) -> Vec<PathBuf> {
         overlays.iter().map(|id| self.files.overlay(id)).collect()
     }
 }
 
-fn create_directory(path: std::path::PathBuf) -> Result<std::path::PathBuf, EngineError> {
+fn create_directory(path: PathBuf) -> Result<PathBuf, EngineError> {
     match fs::create_dir_all(&path) {
         Ok(()) => Ok(path),
         Err(source) => Err(StoreError::File { what: "create directory", path, source }.into()),

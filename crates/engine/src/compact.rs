@@ -1,0 +1,119 @@
+//! A snapshot that depends on no other, made of one that does: its memory as one base layer, its
+//! disk as one overlay over the base image, a copy of its device state.
+//!
+//! Nothing of it needs a VM, and the original stays as it is. While the new snapshot is `writing`
+//! its parent is the original, which therefore cannot be removed except by cascade; once it is
+//! ready, or failed, it has no parent.
+
+use std::sync::Arc;
+
+use forkd_store::{SnapshotManifest, SnapshotRow, StoreError, flatten};
+use forkd_types::{LayerId, SnapshotStatus, SnapshotTag};
+
+use crate::EngineError;
+use crate::branch;
+use crate::engine::Inner;
+use crate::sandbox::{blocking, image_of, open_layers, require_device_state, require_overlays};
+
+/// Makes the snapshot `to` of the ready snapshot `tag`.
+pub(crate) async fn compact(
+    inner: &Arc<Inner>,
+    tag: &SnapshotTag,
+    to: &SnapshotTag,
+) -> Result<(), EngineError> {
+    let source = inner.catalog.ready(tag)?;
+    let manifest = SnapshotManifest {
+        layers: Vec::new(),
+        overlays: Vec::new(),
+        parent_tag: Some(tag.clone()),
+        ..source.manifest
+    };
+    inner.catalog.reserve(&inner.registry, to, manifest)?;
+    let result = compact_reserved(inner, tag, to).await;
+    match &result {
+        Ok(()) => branch::publish_in_background(inner, to),
+        Err(error) => give_up(inner, to, error),
+    }
+    result
+}
+
+async fn compact_reserved(
+    inner: &Arc<Inner>,
+    tag: &SnapshotTag,
+    to: &SnapshotTag,
+) -> Result<(), EngineError> {
+    // One at a time: each may need as much room as all layers below it.
+    let turn = inner.compacting.acquire().await;
+    let _turn = turn.map_err(|_| EngineError::Internal("shutting down".to_owned()))?;
+    // Again: until the reservation it could have been removed.
+    let source = inner.catalog.ready(tag)?;
+    let made = {
+        let inner = Arc::clone(inner);
+        blocking(move || write(&inner, &source)).await??
+    };
+    let Parts { layer, overlay } = &made;
+    let sealed = inner.catalog.update(&inner.registry, to, |row| {
+        row.manifest.layers = vec![layer.clone()];
+        row.manifest.overlays = overlay.iter().cloned().collect();
+        row.manifest.parent_tag = None;
+        row.status = SnapshotStatus::Ready;
+    });
+    if sealed.is_err() {
+        made.remove(inner);
+    }
+    sealed.map(drop)
+}
+
+/// The files of the new snapshot.
+struct Parts {
+    layer: LayerId,
+    overlay: Option<LayerId>,
+}
+
+impl Parts {
+    fn remove(&self, inner: &Inner) {
+        inner.files.remove_layer(&self.layer);
+        if let Some(id) = &self.overlay {
+            inner.files.remove_overlay(id);
+        }
+    }
+}
+
+fn write(inner: &Inner, source: &SnapshotRow) -> Result<Parts, EngineError> {
+    let manifest = &source.manifest;
+    let device_state = require_device_state(inner, source)?;
+    let chain = open_layers(inner, source)?;
+    let disk = image_of(inner, source)?.root_disk;
+    require_overlays(inner, source)?;
+    // The disk first: it is the smaller part, and can fail for more reasons.
+    let merge = |(base, bytes): (std::path::PathBuf, _)| {
+        inner.files.merge_overlays(&base, bytes, &manifest.overlays)
+    };
+    let overlay = disk.map(merge).transpose()?;
+    let remove_overlay = || overlay.iter().for_each(|id| inner.files.remove_overlay(id));
+    let flat = flatten(&inner.files, &chain.iter().collect::<Vec<_>>());
+    let layer = flat.inspect_err(|_| remove_overlay())?.index.id;
+    let parts = Parts { layer, overlay };
+    let target = inner.files.hot_device_state(&parts.layer);
+    let copied = std::fs::copy(&device_state, &target).map(drop).map_err(|source| {
+        parts.remove(inner);
+        StoreError::File { what: "copy device state to", path: target, source }
+    });
+    copied?;
+    Ok(parts)
+}
+
+/// Marks the new snapshot as failed. It may be gone already, with the original, by a cascade.
+fn give_up(inner: &Inner, to: &SnapshotTag, error: &EngineError) {
+    let text = branch::describe(error);
+    tracing::info!(snapshot = %to, error = %text, "a snapshot was not compacted");
+    let failed = inner.catalog.update(&inner.registry, to, |row| {
+        row.manifest.parent_tag = None;
+        row.status = SnapshotStatus::Failed;
+        row.error = Some(text);
+    });
+    match failed {
+        Ok(_) | Err(EngineError::UnknownSnapshot { .. }) => {}
+        Err(error) => tracing::error!(snapshot = %to, %error, "cannot mark it as failed"),
+    }
+}
