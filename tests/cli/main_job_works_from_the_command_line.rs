@@ -25,6 +25,14 @@ fn template_fork_branch_exec_cp_and_rm_from_the_command_line() {
         assert_eq!(forkd.ok(&["exec", id, "--", "cat", "/tmp/file"]), "kept");
     }
 
+    let compacted = forkd.json(&["snapshot", "compact", "b", "--to", "alone"]);
+    assert_eq!(compacted["status"], "ready");
+    assert!(compacted.get("parent_tag").is_none(), "{compacted}");
+    let child = forkd.json(&["fork", "alone"])[0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(forkd.ok(&["exec", &child, "--", "cat", "/tmp/file"]), "kept");
+    let (errors, code) = forkd.refused(&["snapshot", "compact", "b", "--to", "alone"]);
+    assert!(errors.contains("alone") && errors.contains("hint:") && code == 1, "{errors}");
+
     let local = forkd.home().join("copied");
     let remote = format!("{source}:/tmp/file");
     forkd.ok(&["cp", &remote, local.to_str().unwrap()]);
@@ -38,6 +46,8 @@ fn template_fork_branch_exec_cp_and_rm_from_the_command_line() {
     forkd.ok(&["rm", "--all"]);
     assert_eq!(forkd.json(&["ls"]).as_array().unwrap().len(), 0);
     forkd.ok(&["snapshot", "rm", "t", "--cascade"]);
+    assert_eq!(forkd.json(&["snapshots"])[0]["tag"], "alone", "it depends on no other");
+    forkd.ok(&["snapshot", "rm", "alone"]);
     assert_eq!(forkd.json(&["snapshots"]).as_array().unwrap().len(), 0);
 }
 
@@ -49,6 +59,7 @@ fn unknown_things_are_named_with_a_hint() {
         (&["exec", "sb-000000000000", "--", "true"], "sb-000000000000"),
         (&["template", "build", "no-such-image", "--tag", "x"], "no-such-image"),
         (&["branch", "sb-000000000000"], "sb-000000000000"),
+        (&["snapshot", "compact", "no-such-tag", "--to", "x"], "no-such-tag"),
     ] {
         let (errors, code) = forkd.refused(args);
         assert!(errors.starts_with("error: ") && errors.contains(name), "{args:?}: {errors}");

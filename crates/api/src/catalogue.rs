@@ -106,7 +106,7 @@ catalogue! {
         "look at its state with `forkd ls`; a dead sandbox can only be removed";
     /// The sandbox's disk is at the end of as many overlays as are allowed.
     ChainTooDeep = "chain_too_deep", 409,
-        "build a new template that holds what you need, and go on in a sandbox of it";
+        "compact the snapshot that it started from with `forkd snapshot compact`, then fork that";
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
         "use mode `diff`, or see `forkd doctor` for what live branching needs";

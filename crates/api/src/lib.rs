@@ -22,5 +22,7 @@ pub use check::FieldError;
 pub use command::{CheckedExec, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Pong};
 pub use daemon::{Health, Image, Version};
 pub use sandbox::{CreateSandboxes, Sandbox};
-pub use snapshot::{BuildEvent, CheckedCreateSnapshot, CreateSnapshot, Snapshot, SnapshotInfo};
+pub use snapshot::{
+    BuildEvent, CheckedCreateSnapshot, CompactSnapshot, CreateSnapshot, Snapshot, SnapshotInfo,
+};
 pub use text::{OutputText, text_to_bytes};

@@ -193,6 +193,23 @@ impl CreateSnapshot {
     }
 }
 
+/// Makes a snapshot of the same state that depends on no other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CompactSnapshot {
+    /// The tag of the snapshot to make.
+    pub to: String,
+}
+
+impl CompactSnapshot {
+    /// The tag, when it is one.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self) -> Result<SnapshotTag, FieldError> {
+        self.to.parse().map_err(|error| FieldError::new("to", error))
+    }
+}
+
 /// One line of a streamed template build. The last is `snapshot` or `error`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -225,6 +242,13 @@ mod tests {
         assert_eq!(field(|r| r.vcpus = 0), "vcpus");
         assert_eq!(field(|r| r.warm = vec![String::new()]), "warm");
         assert_eq!(field(|r| r.warm = vec!["a".into(), "b\0".into()]), "warm");
+    }
+
+    #[test]
+    fn a_compacted_snapshot_needs_a_tag_of_its_own() {
+        let field = |to: &str| CompactSnapshot { to: to.to_owned() }.check().map_err(|e| e.field);
+        assert_eq!(field("a/b"), Err("to"));
+        assert_eq!(field("b").unwrap().as_str(), "b");
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use forkd_api::{
-    BranchAnswer, BranchRequest, CreateSandboxes, CreateSnapshot, ErrorBody, EvalAnswer,
-    EvalRequest, ExecAnswer, ExecRequest, Health, Image, Pong, Sandbox, Snapshot, SnapshotInfo,
-    Version,
+    BranchAnswer, BranchRequest, CompactSnapshot, CreateSandboxes, CreateSnapshot, ErrorBody,
+    EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Health, Image, Pong, Sandbox, Snapshot,
+    SnapshotInfo, Version,
 };
 use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
@@ -138,6 +138,18 @@ impl Client {
             .header("accept", "application/x-ndjson")
             .json(body);
         Ok(BuildStream::new(self.send(request).await?, self.target.to_string()))
+    }
+
+    /// `POST /v1/snapshots/:tag/compact`: answers when the new snapshot is ready.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn compact_snapshot(
+        &self,
+        tag: &str,
+        body: &CompactSnapshot,
+    ) -> Result<Snapshot, ClientError> {
+        self.post(&format!("/v1/snapshots/{}/compact", segment(tag)), body).await
     }
 
     /// `DELETE /v1/snapshots/:tag`.

@@ -46,6 +46,7 @@ fn documented_routes() -> OpenApiRouter<App> {
         .routes(routes!(snapshots::list, snapshots::create))
         .routes(routes!(snapshots::remove))
         .routes(routes!(snapshots::info))
+        .routes(routes!(snapshots::compact))
         .routes(routes!(sandboxes::list, sandboxes::create))
         .routes(routes!(sandboxes::one, sandboxes::remove))
         .routes(routes!(branch::branch))

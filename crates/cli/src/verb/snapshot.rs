@@ -1,6 +1,7 @@
 //! `forkd snapshot`: one snapshot.
 
 use clap::Subcommand;
+use forkd_api::CompactSnapshot;
 use forkd_client::Cascade;
 use serde_json::json;
 
@@ -8,9 +9,12 @@ use crate::args::Global;
 use crate::output::{self, or_dash};
 use crate::{connect, report};
 
-/// Describe or remove one snapshot
+/// Describe, compact or remove one snapshot
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  forkd snapshot info py\n  forkd snapshot rm py --cascade")]
+#[command(after_help = "Examples:\n  \
+    forkd snapshot info py\n  \
+    forkd snapshot compact before-upgrade --to golden\n  \
+    forkd snapshot rm py --cascade")]
 pub(crate) struct Options {
     #[command(subcommand)]
     what: What,
@@ -22,6 +26,14 @@ enum What {
     Info {
         /// The snapshot
         tag: String,
+    },
+    /// Make a snapshot of the same state that depends on no other
+    Compact {
+        /// The snapshot
+        tag: String,
+        /// Tag of the snapshot to make
+        #[arg(long, value_name = "TAG")]
+        to: String,
     },
     /// Remove a snapshot
     Rm {
@@ -36,6 +48,7 @@ enum What {
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
     match options.what {
         What::Info { tag } => info(global, &tag).await,
+        What::Compact { tag, to } => compact(global, &tag, to).await,
         What::Rm { tag, cascade } => {
             let cascade = if cascade { Cascade::Yes } else { Cascade::No };
             connect::client(global).await?.delete_snapshot(&tag, cascade).await?;
@@ -46,6 +59,15 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
             Ok(())
         }
     }
+}
+
+async fn compact(global: &Global, tag: &str, to: String) -> anyhow::Result<()> {
+    let body = CompactSnapshot { to };
+    let snapshot = connect::client(global).await?.compact_snapshot(tag, &body).await?;
+    if global.json {
+        return output::json(&snapshot);
+    }
+    output::line(&snapshot.tag)
 }
 
 async fn info(global: &Global, tag: &str) -> anyhow::Result<()> {

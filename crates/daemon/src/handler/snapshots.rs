@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use forkd_api::{CreateSnapshot, ErrorBody, Snapshot, SnapshotInfo};
+use forkd_api::{CompactSnapshot, CreateSnapshot, ErrorBody, Snapshot, SnapshotInfo};
 use forkd_engine::{DeletePolicy, Engine, TemplateRequest};
 use forkd_types::SnapshotTag;
 use serde::Deserialize;
@@ -111,6 +111,29 @@ fn dependents(engine: &Engine, tag: &SnapshotTag) -> Vec<String> {
         .filter(|sandbox| sandbox.snapshot_tag == *tag)
         .map(|sandbox| sandbox.id.into());
     snapshots.chain(sandboxes).collect()
+}
+
+/// Makes a snapshot of the same state that depends on no other.
+///
+/// Its memory is one layer and its disk one overlay; it has no parent. The original stays and can
+/// be removed afterwards. The answer comes when the new snapshot is ready.
+#[utoipa::path(post, path = "/v1/snapshots/{tag}/compact", tag = "snapshots",
+    params(("tag" = String, Path, description = "The snapshot's tag")),
+    request_body = CompactSnapshot,
+    responses((status = 201, body = Snapshot),
+        (status = 400, body = ErrorBody, description = "`to` is missing or no tag"),
+        (status = 404, body = ErrorBody, description = "No such snapshot"),
+        (status = 409, body = ErrorBody,
+            description = "The snapshot is not ready or damaged, or the tag `to` is taken"),
+        (status = 507, body = ErrorBody, description = "Not enough space")))]
+pub(crate) async fn compact(
+    State(app): State<App>,
+    SnapshotPath(tag): SnapshotPath,
+    JsonBody(body): JsonBody<CompactSnapshot>,
+) -> Result<(StatusCode, Json<Snapshot>), Failure> {
+    let to = body.check()?;
+    let made = to_the_end(async move { app.engine.compact_snapshot(&tag, &to).await }).await?;
+    Ok((StatusCode::CREATED, Json(convert::snapshot(made))))
 }
 
 /// What to do with what depends on a snapshot.
