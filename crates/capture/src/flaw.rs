@@ -1,14 +1,14 @@
 //! Defects that can be built in on purpose, so that a test of consistency can show that it would
 //! notice them.
 
-/// A way to tear a capture.
+/// A way to tear a capture; each strikes so rarely that the guest lives to tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
-    /// Pages written between arming and the pause are not caught up with.
+    /// Some of the pages written between arming and the pause are not caught up with.
     StaleDirtySet,
-    /// A page that faults is released before it is copied.
+    /// Some of the pages that fault are released before they are copied.
     ReleaseBeforeCapture,
-    /// One page of each stretch is not captured.
+    /// One page is not captured.
     SkippedPage,
     /// The disk is cut only after the guest has resumed. Not the capture's: the branch's.
     LateDisk,

@@ -26,6 +26,12 @@ pub struct CaptureStats {
     pub unchanged: PageCount,
     /// Those that reached the sink; the others were changed to zeros.
     pub stored: PageCount,
+    /// Pages of `captured` that are in the dirty set; the others were asked for besides.
+    pub in_dirty_set: PageCount,
+    /// Pages of `stored` that are in the dirty set.
+    pub dirty_stored: PageCount,
+    /// Time that the sweep took for pages that are not in the dirty set; it comes to them last.
+    pub beyond_dirty: Duration,
     /// Pages opened between arming and the pause; zero where the window scanned.
     pub written_since_armed: PageCount,
     /// Time to close the dirty set, in the pause window.
@@ -108,6 +114,11 @@ impl Ledger {
         }
     }
 
+    /// Whether more than `pages` have been captured; for defects only.
+    pub(crate) fn is_past(&self, pages: usize) -> bool {
+        self.captured.count().as_usize() > pages
+    }
+
     /// Counts a page as captured without its content; for [`crate::Flaw::SkippedPage`].
     pub(crate) fn skip(&mut self, page: PageIndex) {
         self.captured.insert(page);
@@ -118,6 +129,10 @@ impl Ledger {
         self.stored_count += (end - first) as u64;
         let at = PageIndex::new(start.get() + first as u64);
         self.sink.write(at, &data[first * PAGE..end * PAGE])
+    }
+
+    pub(crate) fn captured_count(&self) -> PageCount {
+        self.captured.count()
     }
 
     pub(crate) fn unchanged_count(&self) -> PageCount {

@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use crate::bitmap::PageBitmap;
 use crate::features::HostFeatures;
 use crate::ledger::{CaptureStats, CapturedPages, Ledger};
-use crate::sweeper::{Job, joined};
+use crate::sweeper::{FLAW_INTERVAL, Job, joined};
 use crate::worker::{Protect, Source, Worker};
 use crate::{CaptureError, Flaw, PageSink, PagesBelow};
 
@@ -59,8 +59,8 @@ pub enum Copy {
 pub struct CapturePlan {
     /// When pages are copied.
     pub copy: Copy,
-    /// Pages to capture besides the dirty ones: those of the layers below, when the snapshot shall
-    /// depend on no other.
+    /// Pages to capture after the dirty ones: those of the layers below, when the snapshot shall
+    /// depend on no other. Only with [`Copy::BeforeResume`].
     pub also: Vec<PageRun>,
     /// Where they go.
     pub sink: Box<dyn PageSink>,
@@ -124,10 +124,12 @@ impl CaptureTarget {
     /// When the VMM is gone.
     ///
     /// # Panics
-    /// [`Copy::AfterResume`] without write protection is a mistake of the caller's.
+    /// [`Copy::AfterResume`] without write protection, or of pages that are not dirty, is a mistake
+    /// of the caller's.
     pub fn prepare(self, plan: CapturePlan) -> Result<PreparedCapture, CaptureError> {
-        let possible = plan.copy == Copy::BeforeResume || self.can_protect();
-        assert!(possible, "the caller checks that pages can be protected");
+        let possible =
+            plan.copy == Copy::BeforeResume || self.can_protect() && plan.also.is_empty();
+        assert!(possible, "the caller checks what can be copied after the guest resumed");
         let (copy, flaw) = (plan.copy, plan.flaw);
         Ok(PreparedCapture {
             target: self,
@@ -272,28 +274,39 @@ impl PreparedCapture {
         let mut watch = target.worker.watch().lock();
         let mut recent = watch.take_recent();
         if Flaw::StaleDirtySet.is_built_in(self.flaw) {
-            recent.clear();
+            let offset = watch.dirty.count().as_usize() % FLAW_INTERVAL;
+            recent.retain(|run| run.start.as_usize() % FLAW_INTERVAL != offset);
         }
         target.protect(&recent)?;
         for run in &recent {
             stats.written_since_armed += run.count;
             watch.dirty.insert_run(*run);
         }
-        self.also.iter().for_each(|run| watch.dirty.insert_run(*run));
         let wanted = std::mem::replace(&mut watch.dirty, PageBitmap::new(PageCount::ZERO));
         watch.wanted = Some(Arc::new(wanted));
+        watch.also = self.also();
         Ok(())
+    }
+
+    fn also(&self) -> Option<Arc<PageBitmap>> {
+        if self.also.is_empty() {
+            return None;
+        }
+        let mut pages = PageBitmap::new(self.target.pages());
+        self.also.iter().for_each(|run| pages.insert_run(*run));
+        Some(Arc::new(pages))
     }
 
     fn close_by_scan(&mut self) -> Result<(), CaptureError> {
         let runs = self.target.scan(Swapped::Included, u64::MAX)?;
         let mut wanted = PageBitmap::new(self.target.pages());
-        runs.iter().chain(&self.also).for_each(|run| wanted.insert_run(*run));
+        runs.iter().for_each(|run| wanted.insert_run(*run));
         let mut watch = self.target.worker.watch().lock();
         if self.copy == Copy::AfterResume {
             self.target.protect(&runs)?;
         }
         watch.wanted = Some(Arc::new(wanted));
+        watch.also = self.also();
         Ok(())
     }
 }

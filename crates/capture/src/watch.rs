@@ -22,6 +22,7 @@ impl SharedWatch {
             dirty: PageBitmap::new(pages),
             recent: Vec::with_capacity(FAULTS_RESERVED),
             wanted: None,
+            also: None,
             streams: Streams::new(pages),
         })))
     }
@@ -45,6 +46,8 @@ pub(crate) struct Watch {
     pub(crate) recent: Vec<PageRun>,
     /// The closed dirty set of the capture under way.
     pub(crate) wanted: Option<Arc<PageBitmap>>,
+    /// Pages that it shall have besides. The guest is paused until they are copied.
+    pub(crate) also: Option<Arc<PageBitmap>>,
     streams: Streams,
 }
 
