@@ -19,7 +19,8 @@ pub struct BranchRequest {
     /// The same as mode `diff`; excludes `mode`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<bool>,
-    /// Report the figures of a diff whatever the mode; excludes `diff`.
+    /// Report what a diff would have cost, whatever the mode: `diff_ms`, `diff_physical_bytes`,
+    /// `diff_logical_bytes`. The snapshot is the same. Excludes `diff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measure_diff: Option<bool>,
     /// Answer when the snapshot is ready; else, with 202, as soon as the source runs again.

@@ -76,13 +76,16 @@ pub struct Snapshot {
     /// The longest time to serve such a fault, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault_service_max_ms: Option<f64>,
-    /// In mode `diff`: time to copy the dirty pages, in milliseconds.
+    /// The pause that a diff has, in milliseconds. In mode `diff` it is `pause_ms`; in mode `full`
+    /// the part of it up to the last dirty page, with the resume: dirty pages are copied first.
+    /// Absent in mode `live`, which copies nothing during the pause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff_ms: Option<f64>,
-    /// In mode `diff`: bytes stored.
+    /// Bytes that a diff stores: the dirty pages without those of zeros. In modes `diff` and
+    /// `full`, and in mode `live` when `measure_diff` asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff_physical_bytes: Option<u64>,
-    /// In mode `diff`: bytes of the dirty pages.
+    /// Bytes of the dirty pages, zeros included. Present as `diff_physical_bytes` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff_logical_bytes: Option<u64>,
     /// Something that the request asked for and did not get.

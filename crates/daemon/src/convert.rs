@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use forkd_api::{EvalAnswer, ExecAnswer, Image, OutputText, Pong, Sandbox, Snapshot};
 use forkd_engine::guest::{EvalOutput, ExecOutput, Pulse};
 use forkd_engine::{BranchReport, ImageInfo};
-use forkd_types::{BranchMode, BranchPhase, SnapshotStatus};
+use forkd_types::{BranchMode, SnapshotStatus};
 
 /// One division of whole nanoseconds: 2.136 stays 2.136 in JSON.
 fn milliseconds(duration: Duration) -> f64 {
@@ -72,25 +72,23 @@ fn add_report(wire: &mut Snapshot, report: &BranchReport) {
     wire.faults = Some(report.faults);
     wire.fault_service_p50_ms = report.fault_service_median.map(milliseconds);
     wire.fault_service_max_ms = report.fault_service_max.map(milliseconds);
-    if report.mode == BranchMode::Diff {
+    if report.mode != BranchMode::Live {
         add_diff_figures(wire, report);
     }
 }
 
-/// The figures under the names that the legacy `diff` and `measure_diff` made known.
+/// What a diff costs. Nothing of it is known before the snapshot is usable.
 pub(crate) fn add_diff_figures(wire: &mut Snapshot, report: &BranchReport) {
-    if report.mode == BranchMode::Full {
-        let warning = "measure_diff: mode `full` does not look for dirty pages";
-        wire.warning = Some(warning.to_owned());
+    if report.ready.is_zero() {
         return;
     }
-    let copying = match report.mode {
-        BranchMode::Live => BranchPhase::Sweep,
-        BranchMode::Diff | BranchMode::Full => BranchPhase::Protect,
-    };
-    wire.diff_ms = report.phases.get(copying).map(milliseconds);
-    wire.diff_physical_bytes = Some(report.stored.get());
+    wire.diff_ms = report.diff_pause.map(milliseconds);
+    wire.diff_physical_bytes = Some(report.dirty_stored.get());
     wire.diff_logical_bytes = Some(report.dirty.get());
+    if report.mode == BranchMode::Live {
+        let warning = "measure_diff: a live branch copies after the pause, so there is no diff_ms";
+        wire.warning = Some(warning.to_owned());
+    }
 }
 
 pub(crate) fn exec(output: ExecOutput) -> ExecAnswer {
@@ -135,7 +133,7 @@ pub(crate) fn pong(pulse: Pulse) -> Pong {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forkd_types::{ByteCount, PhaseTimes};
+    use forkd_types::{BranchPhase, ByteCount, PhaseTimes};
 
     fn branched(mode: BranchMode) -> forkd_engine::Snapshot {
         let mut phases = PhaseTimes::default();
@@ -176,12 +174,27 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_shows_the_figures_of_the_legacy_names_too() {
-        let wire = snapshot(branched(BranchMode::Diff));
-        assert_eq!((wire.diff_ms, wire.diff_physical_bytes), (Some(1.5), Some(4096)));
-        let mut full = snapshot(branched(BranchMode::Full));
-        add_diff_figures(&mut full, branched(BranchMode::Full).branch.as_ref().unwrap());
-        assert!(full.warning.is_some() && full.diff_ms.is_none());
+    fn figures_of_a_diff_are_shown_once_known_and_a_live_branch_has_no_time_of_one() {
+        let ready = |mode| {
+            let mut snapshot = branched(mode);
+            let report = snapshot.branch.as_mut().unwrap();
+            report.ready = Duration::from_millis(9);
+            report.dirty_stored = ByteCount::new(4096);
+            report.diff_pause = Some(Duration::from_millis(1)).filter(|_| mode != BranchMode::Live);
+            snapshot
+        };
+        for mode in [BranchMode::Diff, BranchMode::Full] {
+            let wire = snapshot(ready(mode));
+            assert_eq!((wire.diff_ms, wire.warning), (Some(1.0), None));
+            assert_eq!(wire.diff_physical_bytes.zip(wire.diff_logical_bytes), Some((4096, 8192)));
+            let writing = snapshot(branched(mode));
+            assert_eq!((writing.diff_ms, writing.diff_logical_bytes), (None, None));
+        }
+        let mut live = snapshot(ready(BranchMode::Live));
+        assert_eq!(live.diff_logical_bytes, None, "only for who asks");
+        add_diff_figures(&mut live, ready(BranchMode::Live).branch.as_ref().unwrap());
+        assert_eq!((live.diff_ms, live.diff_logical_bytes), (None, Some(8192)));
+        assert!(live.warning.is_some());
     }
 
     #[test]

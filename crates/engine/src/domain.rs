@@ -86,6 +86,12 @@ pub struct BranchReport {
     pub dirty: ByteCount,
     /// Bytes stored: without zero pages.
     pub stored: ByteCount,
+    /// Bytes of the dirty pages among them: what a diff stores.
+    pub dirty_stored: ByteCount,
+    /// The pause that mode `diff` had, or would have had in place of `full`: the pause window
+    /// without the time for pages beyond the dirty set, which are copied last. None for `live`,
+    /// where nothing of it happens.
+    pub diff_pause: Option<Duration>,
     /// Write faults of the guest that were served during the capture.
     pub faults: u64,
     /// Median time from reading a fault to its release.

@@ -102,6 +102,12 @@ pub struct SnapshotFigures {
     pub dirty: ByteCount,
     /// Stored pages.
     pub stored: ByteCount,
+    /// Stored pages of the dirty set.
+    #[serde(default)]
+    pub dirty_stored: ByteCount,
+    /// Pause of a diff.
+    #[serde(default)]
+    pub diff_pause_us: Option<u64>,
     /// Write faults served.
     pub faults: u64,
     /// Median fault service.

@@ -188,8 +188,15 @@ impl Context<'_> {
             window::Capture::Done(captured) => captured,
         };
         report.captured = stats.captured.bytes();
-        report.dirty = (stats.captured - stats.unchanged).bytes();
+        report.dirty = (stats.in_dirty_set - stats.unchanged).bytes();
         report.stored = stats.stored.bytes();
+        report.dirty_stored = stats.dirty_stored.bytes();
+        report.diff_pause = match self.mode {
+            BranchMode::Live => None,
+            BranchMode::Diff | BranchMode::Full => {
+                Some(report.pause.saturating_sub(stats.beyond_dirty))
+            }
+        };
         report.faults = stats.faults;
         report.fault_service_median = stats.fault_service_median;
         report.fault_service_max = stats.fault_service_max;

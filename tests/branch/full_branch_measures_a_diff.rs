@@ -1,0 +1,34 @@
+//! Goal: a `full` branch tells what a `diff` of the same state would have cost, and the snapshot is
+//! no other for it.
+//!
+//! Method: memory is dirtied, a part of it with zeros; a full branch's figures are compared with
+//! those of a diff taken right after. Breaks when the pages of the layers below are counted, or
+//! when zeros are.
+
+use forkd_testkit::{Lab, block_on};
+use forkd_types::BranchMode;
+
+#[test]
+fn figures_of_a_full_branch_are_those_of_a_diff_taken_next() {
+    block_on(async {
+        let lab = Lab::shared().await;
+        let source = lab.python().await;
+        source.eval("import os, hashlib; blob = os.urandom(16 << 20)").await;
+        source.eval("zeros = bytearray(b'x' * (24 << 20)); zeros[:] = bytes(24 << 20)").await;
+        let full = source.try_branch(BranchMode::Full).await.unwrap();
+        let diff = source.try_branch(BranchMode::Diff).await.unwrap();
+        let (full_report, diff_report) = (full.branch.unwrap(), diff.branch.unwrap());
+        let near = |a: u64, b: u64| a.abs_diff(b) < a.max(b) / 10;
+        let (stored, dirty) = (full_report.dirty_stored.get(), full_report.dirty.get());
+        assert!(near(dirty, diff_report.dirty.get()), "{full_report:?} {diff_report:?}");
+        assert!(near(stored, diff_report.stored.get()), "{full_report:?} {diff_report:?}");
+        assert!(dirty - stored >= 20 << 20, "zeros are dirty, but not stored: {dirty} {stored}");
+        assert!(full_report.stored.get() > stored + (16 << 20), "the layers below are not dirty");
+        let pause = full_report.diff_pause.unwrap();
+        assert!(pause < full_report.pause, "{pause:?} of {:?}", full_report.pause);
+        assert_eq!(diff_report.diff_pause, Some(diff_report.pause));
+        let child = lab.one(&full.tag).await;
+        let digest = "hashlib.sha256(blob).hexdigest(), any(zeros)";
+        assert_eq!(child.eval(digest).await, source.eval(digest).await);
+    });
+}
