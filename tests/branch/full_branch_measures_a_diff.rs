@@ -1,22 +1,24 @@
 //! Goal: a `full` branch tells what a `diff` of the same state would have cost, and the snapshot is
 //! no other for it.
 //!
-//! Method: memory is dirtied, a part of it with zeros; a full branch's figures are compared with
-//! those of a diff taken right after. Breaks when the pages of the layers below are counted, or
-//! when zeros are.
+//! Method: the memory of two sandboxes is dirtied in the same way, a part of it with zeros; the
+//! figures of a full branch of one are compared with those of a diff of the other. Breaks when the
+//! pages of the layers below are counted, or when zeros are.
 
 use forkd_testkit::{Lab, block_on};
 use forkd_types::BranchMode;
 
 #[test]
-fn figures_of_a_full_branch_are_those_of_a_diff_taken_next() {
+fn figures_of_a_full_branch_are_those_of_a_diff_of_the_same_state() {
     block_on(async {
         let lab = Lab::shared().await;
-        let source = lab.python().await;
-        source.eval("import os, hashlib; blob = os.urandom(16 << 20)").await;
-        source.eval("zeros = bytearray(b'x' * (24 << 20)); zeros[:] = bytes(24 << 20)").await;
+        let (source, other) = (lab.python().await, lab.python().await);
+        for guest in [&source, &other] {
+            guest.eval("import os, hashlib; blob = os.urandom(16 << 20)").await;
+            guest.eval("zeros = bytearray(b'x' * (24 << 20)); zeros[:] = bytes(24 << 20)").await;
+        }
         let full = source.try_branch(BranchMode::Full).await.unwrap();
-        let diff = source.try_branch(BranchMode::Diff).await.unwrap();
+        let diff = other.try_branch(BranchMode::Diff).await.unwrap();
         let (full_report, diff_report) = (full.branch.unwrap(), diff.branch.unwrap());
         let near = |a: u64, b: u64| a.abs_diff(b) < a.max(b) / 10;
         let (stored, dirty) = (full_report.dirty_stored.get(), full_report.dirty.get());

@@ -22,9 +22,19 @@ impl Inner {
         for id in candidates.layers.iter().filter(|id| !layers.contains(*id)) {
             self.files.remove_layer(id);
         }
+        // A layer that stays as another's ancestor is no snapshot's top any more.
+        let tops = self.tops();
+        for id in candidates.layers.iter().filter(|id| !tops.contains(*id)) {
+            self.files.remove_view(id);
+        }
         for id in candidates.overlays.iter().filter(|id| !overlays.contains(*id)) {
             self.files.remove_overlay(id);
         }
+    }
+
+    /// The top layers of all snapshots: what mapping views go by.
+    pub(crate) fn tops(&self) -> BTreeSet<LayerId> {
+        self.catalog.list().into_iter().filter_map(|mut row| row.manifest.layers.pop()).collect()
     }
 
     /// All layers and overlays that snapshots and sandboxes need.

@@ -13,7 +13,9 @@ use forkd_types::{LayerId, SnapshotStatus, SnapshotTag};
 use crate::EngineError;
 use crate::branch;
 use crate::engine::Inner;
-use crate::sandbox::{blocking, image_of, open_layers, require_device_state, require_overlays};
+use crate::sandbox::{
+    blocking, damaged_layer, image_of, open_layers, require_device_state, require_overlays,
+};
 
 /// Makes the snapshot `to` of the ready snapshot `tag`.
 pub(crate) async fn compact(
@@ -92,7 +94,8 @@ fn write(inner: &Inner, source: &SnapshotRow) -> Result<Parts, EngineError> {
     let overlay = disk.map(merge).transpose()?;
     let remove_overlay = || overlay.iter().for_each(|id| inner.files.remove_overlay(id));
     let flat = flatten(&inner.files, &chain.iter().collect::<Vec<_>>());
-    let layer = flat.inspect_err(|_| remove_overlay())?.index.id;
+    let flat = flat.inspect_err(|_| remove_overlay()).map_err(|e| damaged_layer(source, e))?;
+    let layer = flat.index.id;
     let parts = Parts { layer, overlay };
     let target = inner.files.hot_device_state(&parts.layer);
     let copied = std::fs::copy(&device_state, &target).map(drop).map_err(|source| {

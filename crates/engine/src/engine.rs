@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) publishing: Semaphore,
     /// One snapshot is compacted at a time.
     pub(crate) compacting: Semaphore,
+    /// One mapping view is made at a time in the background.
+    pub(crate) viewing: Semaphore,
     pub(crate) tasks: TaskTracker,
     pub(crate) runtime: tokio::runtime::Handle,
     sandboxes: Mutex<BTreeMap<SandboxId, Arc<SandboxHandle>>>,
@@ -84,6 +86,7 @@ impl Engine {
             starting: Semaphore::new(limit::CHILDREN_STARTING_MAX),
             publishing: Semaphore::new(1),
             compacting: Semaphore::new(1),
+            viewing: Semaphore::new(1),
             tasks: TaskTracker::new(),
             runtime: tokio::runtime::Handle::current(),
             sandboxes: Mutex::new(BTreeMap::new()),

@@ -25,6 +25,7 @@ mod images;
 mod reconcile;
 mod sandbox;
 mod template;
+mod view;
 
 pub use accelerator::{ProbeVerdict, probe_kvm};
 pub use branch::{BranchProbe, ProbedBranch};

@@ -4,6 +4,8 @@
 //! <hot>/layers/<layer>            pages, sparse: offset = position in guest RAM
 //! <hot>/layers/<layer>.index      which pages
 //! <hot>/layers/<layer>.device     device state of the snapshot whose top layer this is
+//! <hot>/layers/<layer>.view       pages of the mapping view of the chain with this top layer
+//! <hot>/layers/<layer>.view-index its runs
 //! <hot>/vms/<sandbox>/            placeholder of guest RAM, device state being written
 //! <state>/registry.sqlite
 //! <state>/layers/                 durable copies, same names
@@ -86,6 +88,18 @@ impl StoreFiles {
         self.hot.join("layers").join(format!("{id}.device"))
     }
 
+    /// Pages of the mapping view of the chain whose top is `id`.
+    #[must_use]
+    pub fn view_pages(&self, id: &LayerId) -> PathBuf {
+        self.hot.join("layers").join(format!("{id}.view"))
+    }
+
+    /// Runs of the mapping view of the chain whose top is `id`.
+    #[must_use]
+    pub fn view_index(&self, id: &LayerId) -> PathBuf {
+        self.hot.join("layers").join(format!("{id}.view-index"))
+    }
+
     pub(crate) fn durable_directory(&self) -> PathBuf {
         self.state.join("layers")
     }
@@ -120,9 +134,10 @@ impl StoreFiles {
         self.hot.join("vms").join(id.as_str())
     }
 
-    /// Removes all copies of a layer and the device state that belongs to it. Children that have it
-    /// mapped keep it until they end.
+    /// Removes all copies of a layer, and the device state and the view that belong to it. Children
+    /// that have it mapped keep it until they end.
     pub fn remove_layer(&self, id: &LayerId) {
+        self.remove_view(id);
         for path in [
             self.hot_pages(id),
             self.hot_index(id),
@@ -133,6 +148,12 @@ impl StoreFiles {
         ] {
             remove_if_there(&path);
         }
+    }
+
+    /// Removes the mapping view of the chain whose top is `id`.
+    pub fn remove_view(&self, id: &LayerId) {
+        remove_if_there(&self.view_index(id));
+        remove_if_there(&self.view_pages(id));
     }
 
     /// Removes a disk overlay.

@@ -177,7 +177,7 @@ pub(crate) fn read_index(path: &Path, id: &LayerId) -> Result<(LayerIndex, Vec<u
     }
 }
 
-fn open_pages(path: &Path) -> Result<File, StoreError> {
+pub(crate) fn open_pages(path: &Path) -> Result<File, StoreError> {
     File::open(path).map_err(|source| StoreError::file("open layer", path, source))
 }
 

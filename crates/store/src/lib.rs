@@ -35,6 +35,7 @@ mod overlay;
 mod publish;
 mod registry;
 mod space;
+mod view;
 
 pub use chain::{ResolvedRun, resolve};
 pub use error::StoreError;
@@ -47,3 +48,4 @@ pub use registry::{
     MachineIdentity, Registry, SandboxRow, SnapshotFigures, SnapshotManifest, SnapshotRow,
 };
 pub use space::{free_bytes, used_bytes};
+pub use view::{MappingPlan, PlannedRun};

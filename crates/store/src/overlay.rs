@@ -145,7 +145,8 @@ mod tests {
             let files = StoreFiles::open(state.path(), hot.path()).unwrap();
             // A comma and a blank, because names are passed on a command line.
             let base = state.path().join("base, raw");
-            let model: Vec<u8> = (0..4096 * KIB).map(|at| 100 + (at / 4096 % 100) as u8).collect();
+            let model: Vec<u8> =
+                (0..4096 * KIB).map(|at| 100 + (at / 4096 % 100).to_le_bytes()[0]).collect();
             fs::write(&base, &model).unwrap();
             Self { _state: state, _hot: hot, files, base, overlays: Vec::new(), model }
         }

@@ -191,7 +191,7 @@ impl StoreFiles {
 
 /// Makes a file under a name of its own and then gives it its name, so that whoever opens `path`
 /// finds all of it or what was there before. Not durable.
-fn put(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn put(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let unfinished = path.with_extension(format!("{}.new", LayerId::random()));
     let written = write(&unfinished).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
@@ -201,7 +201,7 @@ fn put(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<(
     written
 }
 
-fn fresh(path: &Path) -> io::Result<File> {
+pub(crate) fn fresh(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)
 }
 

@@ -24,12 +24,21 @@ pub const VCPUS_MAX: u32 = 64;
 /// which QEMU needs a few hundred.
 pub const RUNS_MAPPED_MAX: usize = 16_384;
 
+/// Mapped runs of one child once the view of its chain is made: as many as cost a child 2.5 ms.
+pub const RUNS_PER_VIEW_MAX: usize = 1024;
+
+/// Layers whose indexes are read when a child starts; the runs of deeper chains are kept resolved.
+pub const LAYERS_READ_AT_START_MAX: usize = 8;
+
 /// Ancestors of one snapshot that a child maps directly. Disk overlays nest as deep.
 pub const CHAIN_DEPTH_MAX: usize = 64;
 
 /// Memory layers that a running sandbox's branches have added to its chain, from which on they are
 /// merged.
 pub const DELTAS_BEFORE_MERGE: usize = 16;
+
+/// Layers of a running sandbox's chain from which on those that it has inherited are merged as well.
+pub const CHAIN_DEPTH_BEFORE_MERGE: usize = 32;
 
 /// Overlays of a running sandbox's disk from which on they are merged.
 pub const OVERLAYS_BEFORE_FLATTEN: usize = 16;
@@ -114,7 +123,9 @@ impl Default for Deadlines {
 
 const _: () = assert!(SWEEP_CHUNK_BYTES.is_multiple_of(4096));
 const _: () = assert!(RUNS_MAPPED_MAX < 65_530 / 2);
+const _: () = assert!(RUNS_PER_VIEW_MAX <= RUNS_MAPPED_MAX);
 const _: () = assert!(PAUSE_REPLY_DEADLINE.as_millis() <= QMP_REPLY_DEADLINE.as_millis());
 const _: () = assert!(OVERLAYS_BEFORE_FLATTEN < CHAIN_DEPTH_MAX);
-const _: () = assert!(DELTAS_BEFORE_MERGE < CHAIN_DEPTH_MAX);
+const _: () = assert!(DELTAS_BEFORE_MERGE < CHAIN_DEPTH_BEFORE_MERGE);
+const _: () = assert!(CHAIN_DEPTH_BEFORE_MERGE + DELTAS_BEFORE_MERGE <= CHAIN_DEPTH_MAX);
 const _: () = assert!(MEM_SIZE_MIB_MIN < MEM_SIZE_MIB_MAX);

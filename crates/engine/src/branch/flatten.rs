@@ -12,13 +12,13 @@ pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut 
     let origin = machine.origin.layers.clone();
     let Some(memory) = machine.memory_mut() else { return };
     let layers = memory.below.layers();
-    let own = layers.iter().position(|layer| !origin.contains(&layer.index.id));
-    // After a full branch the lowest layer of its own is a base, which is not merged.
-    let own = own.map(|first| first.max(1)).unwrap_or(layers.len());
-    if layers.len() - own < limit::DELTAS_BEFORE_MERGE {
+    let inherited = layers.iter().filter(|layer| origin.contains(&layer.index.id)).count();
+    // The base is not merged; inherited deltas only where the chain has grown over generations.
+    let from = if layers.len() < limit::CHAIN_DEPTH_BEFORE_MERGE { inherited.max(1) } else { 1 };
+    if layers.len() - from < limit::DELTAS_BEFORE_MERGE {
         return;
     }
-    match memory.below.merged(&inner.files, own) {
+    match memory.below.merged(&inner.files, from) {
         Ok(below) => {
             memory.below = below;
             let superseded = handle.replace_layers(machine.layers());

@@ -45,12 +45,13 @@ impl Context<'_> {
         }
     }
 
-    /// A child maps every run of its chain: one that is too deep or too ragged becomes one layer.
+    /// A chain that is too deep becomes one layer. How ragged it is does not matter: what a child
+    /// maps is bounded by the chain's mapping view.
     fn bounded(&self, chain: OpenChain) -> Result<OpenChain, EngineError> {
-        if chain.depth() <= limit::CHAIN_DEPTH_MAX && chain.runs() <= limit::RUNS_MAPPED_MAX {
+        if chain.depth() <= limit::CHAIN_DEPTH_MAX {
             return Ok(chain);
         }
-        tracing::info!(depth = chain.depth(), runs = chain.runs(), "flattening a chain");
+        tracing::info!(depth = chain.depth(), "flattening a chain");
         let flat = flatten(&self.inner.files, &chain.layers());
         self.remove_top(&chain);
         Ok(OpenChain::new(vec![flat?])?)

@@ -16,7 +16,7 @@ mod task;
 pub(crate) use handle::{Order, SandboxHandle};
 pub(crate) use machine::{LooseOverlay, Machine, Protection, WatchedMemory};
 pub(crate) use start::{
-    image_of, open_layers, require_device_state, require_overlays, start_child,
+    damaged_layer, image_of, open_layers, require_device_state, require_overlays, start_child,
 };
 
 use crate::EngineError;

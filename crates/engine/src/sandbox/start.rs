@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use forkd_store::{Layer, SandboxRow, SnapshotRow, StoreError, resolve};
+use forkd_store::{Layer, SandboxRow, SnapshotRow, StoreError};
 use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
@@ -20,7 +20,7 @@ use super::{Machine, SandboxHandle, blocking};
 use crate::engine::Inner;
 use crate::guest::GuestAgent;
 use crate::images::{self, Image};
-use crate::{EngineError, Sandbox, identity};
+use crate::{EngineError, Sandbox, identity, view};
 
 /// Starts one child of the snapshot `tag`.
 pub(crate) async fn start_child(
@@ -192,27 +192,31 @@ fn damaged(row: &SnapshotRow, what: &'static str, id: &LayerId, state: &str) -> 
     }
 }
 
-/// Opens the layers of a snapshot, base first, each over the one that it was made over; one that is missing or damaged is refused by name.
+/// Opens the layers of a snapshot, base first; one that is missing or damaged is refused by name.
 pub(crate) fn open_layers(inner: &Inner, row: &SnapshotRow) -> Result<Vec<Layer>, EngineError> {
     inner.open_chain(&row.manifest.layers).map_err(|error| match error {
-        EngineError::Store(StoreError::LayerMissing(id)) => {
-            damaged(row, "the memory layer", &id, "missing")
-        }
-        EngineError::Store(StoreError::LayerDamaged { id, how }) => {
-            damaged(row, "the memory layer", &id, &format!("damaged: {how}"))
-        }
+        EngineError::Store(error) => damaged_layer(row, error),
         other => other,
     })
 }
 
+/// The error for a snapshot of which a layer is missing or damaged, as the store says.
+pub(crate) fn damaged_layer(row: &SnapshotRow, error: StoreError) -> EngineError {
+    let what = "the memory layer";
+    match error {
+        StoreError::LayerMissing(id) => damaged(row, what, &id, "missing"),
+        StoreError::LayerDamaged { id, how } => damaged(row, what, &id, &format!("damaged: {how}")),
+        other => other.into(),
+    }
+}
+
 /// Maps the snapshot's memory, loads its device state, and lets the guest run.
-fn load(inner: &Inner, row: &SnapshotRow, machine: &mut Machine) -> Result<(), EngineError> {
-    let layers = open_layers(inner, row)?;
-    let indexes: Vec<_> = layers.iter().map(|layer| &layer.index).collect();
-    let resolved = resolve(&indexes)?;
-    let mut runs: Vec<MappedRun<'_>> = resolved
+fn load(inner: &Arc<Inner>, row: &SnapshotRow, machine: &mut Machine) -> Result<(), EngineError> {
+    let plan = view::plan(inner, row)?;
+    let mut runs: Vec<MappedRun<'_>> = plan
+        .runs
         .iter()
-        .map(|part| MappedRun { file: layers[part.layer].pages.as_fd(), run: part.run })
+        .map(|part| MappedRun { file: plan.files[part.file].as_fd(), run: part.run })
         .collect();
     // Grouped by file: each group is one request to the shim. The runs do not overlap, so their
     // order is free.
