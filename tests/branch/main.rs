@@ -15,4 +15,5 @@ mod missing_kernel_features_are_worked_around;
 mod processes_files_pipes_and_tcp_survive_in_the_child;
 mod repeated_branches_stay_correct;
 mod seventy_branches_of_one_source_stay_shallow;
+mod starting_a_child_costs_the_same_at_any_depth;
 mod two_sandboxes_branch_at_once;
