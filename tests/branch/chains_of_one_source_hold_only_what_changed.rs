@@ -4,8 +4,8 @@
 //! Method: a source with 24 MiB of random data changes one page of it before each of forty
 //! branches, and all of it once. Captured bytes are compared with what was changed; children of the
 //! first, middle and last snapshot are asked for the digest that the source had then, after all
-//! other snapshots were deleted. Breaks when a branch starts from scratch, when a page is taken from
-//! the wrong layer, or when a layer is removed that a later snapshot needs.
+//! other snapshots were deleted. Breaks when a branch starts from scratch, when a page is taken
+//! from the wrong layer, or when a layer is removed that a later snapshot needs.
 
 use forkd_engine::DeletePolicy;
 use forkd_testkit::{Lab, block_on};

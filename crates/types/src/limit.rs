@@ -37,7 +37,7 @@ pub const CHAIN_DEPTH_MAX: usize = 64;
 /// merged.
 pub const DELTAS_BEFORE_MERGE: usize = 16;
 
-/// Layers of a running sandbox's chain from which on those that it has inherited are merged as well.
+/// Layers of a running sandbox's chain from which on those that it has inherited are merged too.
 pub const CHAIN_DEPTH_BEFORE_MERGE: usize = 32;
 
 /// Overlays of a running sandbox's disk from which on they are merged.
