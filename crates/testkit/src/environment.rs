@@ -8,8 +8,8 @@ use forkd_engine::{
     BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, NoProgress, Snapshot,
     TemplateRequest,
 };
-use forkd_types::{ByteCount, SnapshotTag, limit};
-use forkd_types::{ByteCount, SnapshotTag, limit::Deadlines};
+use forkd_types::limit::{self, Deadlines};
+use forkd_types::{ByteCount, SnapshotTag};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
