@@ -2,8 +2,8 @@
 //! addresses, are branched like others.
 //!
 //! Method: a guest of 3.5 GiB, two vCPUs, fills a RAM disk of 3.2 GiB; sums over pages of all of
-//! it are compared in the child, before and after a change near its end. Breaks when a page's place
-//! in a layer depends on its guest-physical address in one place and on its place in RAM in another.
+//! it are compared in the child, before and after a change near its end. Breaks when the place of a
+//! page in a layer is its guest-physical address here and its place in RAM there.
 
 use forkd_engine::{NoProgress, TemplateRequest};
 use forkd_testkit::{Lab, block_on};

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use forkd_sys::schedule;
 use forkd_types::limit;
 
+/// Above everything that is not real-time itself.
+const PRIORITY: u8 = 1;
 /// Rests are timed to this, not to the 50 us by which the kernel groups timers.
 const TIMER_SLACK: Duration = Duration::from_micros(1);
 
@@ -22,7 +24,7 @@ impl Pace {
     /// Sets up the calling thread. Without the right to real-time priority it goes on with the
     /// ordinary one: faults are then served when the scheduler comes to it.
     pub(crate) fn of_this_thread() -> Self {
-        if let Err(error) = schedule::become_realtime() {
+        if let Err(error) = schedule::become_realtime(PRIORITY) {
             tracing::debug!(%error, "faults are served without real-time priority");
         }
         if let Err(error) = schedule::set_timer_slack(TIMER_SLACK) {

@@ -65,7 +65,7 @@ impl Cpus {
         // cannot be written the limit may not exist.
         fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1").ok();
         sched_setaffinity(None, &set_of(&[self.ours]))?;
-        forkd_sys::realtime::take_first_in_first_out(PRIORITY)
+        forkd_sys::schedule::become_realtime(PRIORITY)
     }
 }
 

@@ -11,7 +11,6 @@
 pub mod mapping;
 pub mod pagemap;
 pub mod random;
-pub mod realtime;
 pub mod remote;
 pub mod schedule;
 pub mod shim_wire;

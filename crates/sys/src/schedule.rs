@@ -3,13 +3,15 @@
 use std::io;
 use std::time::Duration;
 
-/// Gives the calling thread the lowest real-time priority: above every ordinary thread, below every
-/// other real-time one. Children do not inherit it.
+/// Makes the calling thread a first-in-first-out real-time thread (`SCHED_FIFO`): it runs until it
+/// waits or a thread of higher priority wants its CPU. `priority` is 1 to 99; 1 is above every
+/// ordinary thread and below every other real-time one. Children do not inherit it.
 ///
 /// # Errors
-/// `EPERM` without `CAP_SYS_NICE` and without a limit `RLIMIT_RTPRIO`.
-pub fn become_realtime() -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: 1 };
+/// `EPERM` without `CAP_SYS_NICE` and without a limit `RLIMIT_RTPRIO`; `EINVAL` for another
+/// priority.
+pub fn become_realtime(priority: u8) -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: i32::from(priority) };
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // JUSTIFICATION: rustix does not offer sched_setscheduler.
     // SAFETY: the kernel reads the structure, which lives during the call; 0 is this thread.
@@ -30,6 +32,13 @@ pub fn set_timer_slack(slack: Duration) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_priority_that_does_not_exist_is_refused_whoever_asks() {
+        let error = become_realtime(0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(become_realtime(100).is_err());
+    }
 
     #[test]
     fn a_thread_with_fine_slack_sleeps_little_longer_than_asked() {

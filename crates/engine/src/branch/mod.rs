@@ -18,12 +18,14 @@ mod probe;
 mod publish;
 mod seal;
 mod settle;
+mod stand_by;
 mod window;
 
 pub(crate) use flatten::{flatten_disk, merge_deltas};
 pub use probe::{BranchProbe, ProbedBranch};
 pub(crate) use publish::in_background as publish_in_background;
 pub(crate) use settle::settle;
+pub(crate) use stand_by::stand_by;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

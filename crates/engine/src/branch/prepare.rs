@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use forkd_capture::{CapturePlan, Copy, NothingBelow, PageSink, PagesBelow, PreparedCapture};
 use forkd_store::{ChainPages, LayerWriter, OpenChain};
-use forkd_types::{BranchMode, ByteCount, LayerId, PageIndex, PageRun, limit};
+use forkd_types::{BranchMode, ByteCount, PageIndex, PageRun, limit};
 use forkd_vmm::DiskOverlay;
 
 use super::Context;
+use super::stand_by::next_overlay;
 use crate::EngineError;
 use crate::sandbox::{Machine, Protection, WatchedMemory};
 
@@ -20,14 +21,9 @@ pub(super) struct Prepared {
     /// What the new layer is a difference to.
     pub(super) below: OpenChain,
     pub(super) sink: LayerWriter,
-    pub(super) overlay: Option<NewOverlay>,
+    /// The overlay that the source goes on in.
+    pub(super) overlay: Option<DiskOverlay>,
     pub(super) device_state: PathBuf,
-}
-
-/// The overlay that the source goes on in.
-pub(super) struct NewOverlay {
-    pub(super) id: LayerId,
-    pub(super) node: DiskOverlay,
 }
 
 /// A layer's file as the place for captured pages.
@@ -75,19 +71,7 @@ impl Context<'_> {
             },
             flaw: self.flaw(),
         })?;
-        let overlay = match machine.disk {
-            None => None,
-            Some(bytes) => {
-                let id = self.inner.files.create_overlay(bytes)?;
-                match machine.vm.add_overlay(self.inner.files.overlay(&id)) {
-                    Ok(node) => Some(NewOverlay { id, node }),
-                    Err(error) => {
-                        self.inner.files.remove_overlay(&id);
-                        return Err(error.into());
-                    }
-                }
-            }
-        };
+        let overlay = next_overlay(self.inner, self.handle, machine)?;
         let device_state = super::settle::device_state(self.inner, self.handle.id());
         Ok(Prepared { capture, below, sink, overlay, device_state })
     }

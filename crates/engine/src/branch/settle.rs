@@ -32,8 +32,9 @@ pub(crate) fn settle(
     Ok(())
 }
 
-/// Keeps the overlay that was made for a branch if the source writes there now, whatever became of
-/// the branch, and else removes it. Waits with that for a VMM that is silent.
+/// To be called after a pause window. Keeps the overlay that was made for the branch if the source
+/// writes there now, whatever became of the branch, and else removes it. Waits with that for a VMM
+/// that is silent.
 pub(super) fn place_overlay(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
     let ended = machine.vm.has_ended();
     if !machine.vm.is_settled() && !ended {

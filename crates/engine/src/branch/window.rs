@@ -29,7 +29,7 @@ use forkd_vmm::{PausePlan, PausedVm, Resumed};
 use super::prepare::Prepared;
 use super::settle::place_overlay;
 use super::{Context, Steps};
-use crate::sandbox::{LooseOverlay, Machine};
+use crate::sandbox::Machine;
 use crate::{EngineError, Flaw};
 
 /// What the window leaves.
@@ -58,8 +58,7 @@ impl Context<'_> {
         prepared: Prepared,
         steps: &mut Steps<'_>,
     ) -> Result<AfterWindow, EngineError> {
-        let Prepared { capture, below, sink, overlay, device_state } = prepared;
-        let (new_id, node) = overlay.map(|new| (new.id, new.node)).unzip();
+        let Prepared { capture, below, sink, overlay: node, device_state } = prepared;
         let late = Flaw::LateDisk.is_built_in(self.flaw());
         let overlay = node.clone().filter(|_| !late);
         let plan = PausePlan { device_state: device_state.clone(), overlay };
@@ -83,21 +82,15 @@ impl Context<'_> {
             };
             let resumed = steps.time(BranchPhase::Resume, || PausedVm::resume(paused))?;
             if late {
-                let plan = PausePlan {
-                    device_state: device_state.with_extension("late"),
-                    overlay: node.clone(),
-                };
+                let plan =
+                    PausePlan { device_state: device_state.with_extension("late"), overlay: node };
                 cut_disk_late(machine, plan)?;
             }
             Ok((resumed, capture))
         };
         let outcome = inside(machine);
         let frozen_overlays = machine.overlays.clone();
-        if let Some((id, node)) = new_id.zip(node) {
-            self.handle.push_overlay(id.clone());
-            machine.loose = Some(LooseOverlay { id, node });
-            place_overlay(self.inner, self.handle, machine);
-        }
+        place_overlay(self.inner, self.handle, machine);
         let (resumed, capture) = outcome?;
         Ok(AfterWindow { resumed, capture, below, sink, device_state, frozen_overlays })
     }

@@ -97,6 +97,7 @@ impl SandboxTask {
             let mut machine = branch::run(&inner, &handle, machine, &agent, &runtime, order);
             branch::merge_deltas(&inner, &handle, &mut machine);
             branch::flatten_disk(&inner, &handle, &mut machine);
+            branch::stand_by(&inner, &handle, &mut machine);
             machine
         });
         match back.await {

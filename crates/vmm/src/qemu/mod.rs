@@ -25,7 +25,9 @@ pub(crate) use monitor::{Monitor, Role};
 pub use version::{default_program, version};
 
 use self::process::Process;
-use crate::{DiskOverlay, GuestRam, MappedRun, ShimClient, Start, VmSpec, VmmError, VmmTools};
+use crate::{
+    DiskOverlay, GuestRam, MappedRun, PausePlan, ShimClient, Start, VmSpec, VmmError, VmmTools,
+};
 
 /// The name under which QEMU gets the file with the device state.
 const DEVICE_STATE_FD: &str = "device-state";
@@ -42,6 +44,8 @@ pub struct Vm {
     spec: VmSpec,
     overlays_made: usize,
     pub(crate) doubts: settle::Doubts,
+    /// What the monitors of the pause window are loaded for.
+    pub(crate) loaded: Option<PausePlan>,
 }
 
 #[derive(Debug)]
@@ -92,7 +96,7 @@ impl Vm {
             connected.map_err(|error| process.explain("while it started", error))?;
         let overlays_made = spec.disk.as_ref().map_or(0, |disk| disk.overlays.len());
         let doubts = settle::Doubts::default();
-        Ok(Self { process, monitors, shim, ram, spec, overlays_made, doubts })
+        Ok(Self { process, monitors, shim, ram, spec, overlays_made, doubts, loaded: None })
     }
 
     /// Gives a VM started with [`Start::Load`] its memory and device state. It does not run yet.

@@ -59,6 +59,7 @@ impl Vm {
         {
             self.overlay_is_on_top(overlay);
         }
+        self.loaded = None;
         for monitor in self.monitors.all_mut() {
             monitor.settle(deadline)?;
             monitor.unload(deadline)?;
