@@ -22,13 +22,13 @@ pub struct CapturedPages {
 pub struct CaptureStats {
     /// Pages that may have been written, and were looked at.
     pub captured: PageCount,
-    /// Those of them that hold what the layers below hold.
+    /// Those pages of the dirty set that hold what the layers below hold.
     pub unchanged: PageCount,
     /// Those that reached the sink; the others were changed to zeros.
     pub stored: PageCount,
     /// Pages of `captured` that are in the dirty set; the others were asked for besides.
     pub in_dirty_set: PageCount,
-    /// Pages of `stored` that are in the dirty set.
+    /// Pages of `stored` that are in the dirty set and differ from what is below.
     pub dirty_stored: PageCount,
     /// Time that the sweep took for pages that are not in the dirty set; it comes to them last.
     pub beyond_dirty: Duration,
@@ -44,6 +44,17 @@ pub struct CaptureStats {
     pub fault_service_max: Option<Duration>,
 }
 
+/// What is done about pages that are as they are below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unchanged {
+    /// They are left out: the layer is a difference.
+    Dropped,
+    /// They are counted, and stored: the layer is to be complete.
+    Counted,
+    /// Nobody asks: they are stored.
+    Ignored,
+}
+
 /// Keeps account of captured pages, and hands them to the sink without those of zeros and those
 /// that the layers below have already.
 pub(crate) struct Ledger {
@@ -52,6 +63,9 @@ pub(crate) struct Ledger {
     zero: PageBitmap,
     stored_count: u64,
     unchanged_count: u64,
+    /// Pages of zeros apart, those of the unchanged that were stored all the same.
+    unchanged_stored: u64,
+    treatment: Unchanged,
     sink: Box<dyn PageSink>,
     below: Box<dyn PagesBelow>,
     /// Reused answer of `below`.
@@ -66,6 +80,7 @@ impl Ledger {
         pages: PageCount,
         sink: Box<dyn PageSink>,
         below: Box<dyn PagesBelow>,
+        treatment: Unchanged,
     ) -> Self {
         Self {
             captured: PageBitmap::new(pages),
@@ -73,6 +88,8 @@ impl Ledger {
             zero: PageBitmap::new(pages),
             stored_count: 0,
             unchanged_count: 0,
+            unchanged_stored: 0,
+            treatment,
             sink,
             below,
             same: Vec::new(),
@@ -86,23 +103,29 @@ impl Ledger {
     /// Takes the content of consecutive pages, none of which has been taken before.
     pub(crate) fn take(&mut self, start: PageIndex, data: &[u8]) -> io::Result<()> {
         let mut same = std::mem::take(&mut self.same);
-        self.below.compare(start, data, &mut same)?;
+        if self.treatment == Unchanged::Ignored {
+            same.clear();
+            same.resize(data.len() / PAGE, false);
+        } else {
+            self.below.compare(start, data, &mut same)?;
+        }
         let mut pending: Option<usize> = None;
         for (number, page) in data.chunks_exact(PAGE).enumerate() {
             let index = PageIndex::new(start.get() + number as u64);
             debug_assert!(!self.captured.contains(index), "a page is captured once");
             self.captured.insert(index);
-            let unchanged = same[number];
-            if unchanged || is_zero(page) {
-                if unchanged {
-                    self.unchanged_count += 1;
-                } else {
+            let (unchanged, zero) = (same[number], is_zero(page));
+            self.unchanged_count += u64::from(unchanged);
+            let dropped = unchanged && self.treatment == Unchanged::Dropped;
+            if dropped || zero {
+                if !dropped {
                     self.zero.insert(index);
                 }
                 if let Some(first) = pending.take() {
                     self.write(start, data, first, number)?;
                 }
             } else {
+                self.unchanged_stored += u64::from(unchanged);
                 self.stored.insert(index);
                 pending.get_or_insert(number);
             }
@@ -129,6 +152,16 @@ impl Ledger {
         self.stored_count += (end - first) as u64;
         let at = PageIndex::new(start.get() + first as u64);
         self.sink.write(at, &data[first * PAGE..end * PAGE])
+    }
+
+    /// From now on nobody asks which pages are unchanged.
+    pub(crate) fn ignore_unchanged(&mut self) {
+        self.treatment = Unchanged::Ignored;
+    }
+
+    /// Pages stored that differ from what is below.
+    pub(crate) fn changed_stored_count(&self) -> PageCount {
+        PageCount::new(self.stored_count - self.unchanged_stored)
     }
 
     pub(crate) fn captured_count(&self) -> PageCount {
@@ -175,7 +208,8 @@ mod tests {
     fn zero_pages_are_kept_from_the_sink_and_listed() {
         let writes = Writes::default();
         let sink = Box::new(Recorder(writes.clone()));
-        let mut ledger = Ledger::new(PageCount::new(64), sink, Box::new(NothingBelow));
+        let mut ledger =
+            Ledger::new(PageCount::new(64), sink, Box::new(NothingBelow), Unchanged::Dropped);
         let mut data = vec![0u8; 6 * PAGE];
         for page in [0, 1, 4] {
             data[page * PAGE + 4095] = 1;
@@ -212,7 +246,8 @@ mod tests {
     fn pages_that_are_as_below_are_neither_stored_nor_listed() {
         let writes = Writes::default();
         let sink = Box::new(Recorder(writes.clone()));
-        let mut ledger = Ledger::new(PageCount::new(64), sink, Box::new(OnesInPageThree));
+        let mut ledger =
+            Ledger::new(PageCount::new(64), sink, Box::new(OnesInPageThree), Unchanged::Dropped);
         let mut data = vec![0u8; 4 * PAGE];
         data[PAGE..].fill(1);
         ledger.take(PageIndex::new(1), &data).unwrap();
@@ -222,5 +257,21 @@ mod tests {
         let pages = ledger.into_pages();
         assert_eq!(pages.zero, [], "zeros over zeros");
         assert_eq!(pages.stored, [PageRun::new(2, 1), PageRun::new(4, 1)]);
+    }
+
+    #[test]
+    fn a_complete_layer_has_unchanged_pages_too_and_counts_them() {
+        let writes = Writes::default();
+        let sink = Box::new(Recorder(writes.clone()));
+        let below = Box::new(OnesInPageThree);
+        let mut ledger = Ledger::new(PageCount::new(64), sink, below, Unchanged::Counted);
+        ledger.take(PageIndex::new(2), &[1; 3 * PAGE]).unwrap();
+        assert_eq!(*writes.lock().unwrap(), [(2, 3)]);
+        assert_eq!(ledger.unchanged_count(), PageCount::new(1));
+        assert_eq!(ledger.changed_stored_count(), PageCount::new(2));
+        ledger.ignore_unchanged();
+        ledger.take(PageIndex::new(9), &[0; PAGE]).unwrap();
+        assert_eq!(ledger.unchanged_count(), PageCount::new(1));
+        assert_eq!(ledger.into_pages().stored, [PageRun::new(2, 3)]);
     }
 }

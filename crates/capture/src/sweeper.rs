@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use forkd_sys::uffd::Userfaultfd;
-use forkd_types::{PAGE_BYTES, PageCount, PageIndex, PageRun, limit};
+use forkd_types::{PAGE_BYTES, PageIndex, PageRun, limit};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 
@@ -139,14 +139,16 @@ impl Sweeper {
         };
         let mut stats = CaptureStats::default();
         self.sweep_set(&wanted, pace)?;
-        (stats.captured, stats.dirty_stored) = self.counts();
-        stats.in_dirty_set = stats.captured;
+        if let Some(job) = &mut self.job {
+            stats.in_dirty_set = job.ledger.captured_count();
+            stats.dirty_stored = job.ledger.changed_stored_count();
+            job.ledger.ignore_unchanged();
+        }
         if let Some(also) = also {
             let begun = Instant::now();
             self.sweep_set(&also, pace)?;
             stats.beyond_dirty = begun.elapsed();
         }
-        (stats.captured, stats.stored) = self.counts();
         let tracks = {
             let mut watch = self.watch.lock();
             (watch.wanted, watch.also) = (None, None);
@@ -157,16 +159,10 @@ impl Sweeper {
         }
         let job = self.job.take().ok_or(CaptureError::Abandoned)?;
         summarize(&mut self.faults, &mut stats);
+        stats.captured = job.ledger.captured_count();
         stats.unchanged = job.ledger.unchanged_count();
+        stats.stored = job.ledger.stored_count();
         Ok(Swept { pages: job.ledger.into_pages(), stats })
-    }
-
-    /// Pages captured and pages stored so far.
-    fn counts(&self) -> (PageCount, PageCount) {
-        let zero = (PageCount::ZERO, PageCount::ZERO);
-        self.job
-            .as_ref()
-            .map_or(zero, |job| (job.ledger.captured_count(), job.ledger.stored_count()))
     }
 
     fn sweep_set(&mut self, set: &PageBitmap, pace: &mut Pace) -> Result<(), CaptureError> {

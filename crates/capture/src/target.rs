@@ -12,7 +12,7 @@ use rustix::process::Pid;
 
 use crate::bitmap::PageBitmap;
 use crate::features::HostFeatures;
-use crate::ledger::{CaptureStats, CapturedPages, Ledger};
+use crate::ledger::{CaptureStats, CapturedPages, Ledger, Unchanged};
 use crate::sweeper::{FLAW_INTERVAL, Job, joined};
 use crate::worker::{Protect, Source, Worker};
 use crate::{CaptureError, Flaw, PageSink, PagesBelow};
@@ -64,7 +64,8 @@ pub struct CapturePlan {
     pub also: Vec<PageRun>,
     /// Where they go.
     pub sink: Box<dyn PageSink>,
-    /// What they are compared with.
+    /// What they are compared with. Unchanged pages are left out, unless the capture is to be
+    /// complete (`also`): then they are only counted.
     pub below: Box<dyn PagesBelow>,
     /// A defect to build in; see [`Flaw`].
     pub flaw: Option<Flaw>,
@@ -231,7 +232,9 @@ impl PreparedCapture {
     pub fn arm(&mut self) -> Result<(), CaptureError> {
         let Some(plan) = self.plan.take() else { return Ok(()) };
         let target = &mut self.target;
-        let ledger = Ledger::new(target.pages(), plan.sink, plan.below);
+        let complete = !plan.also.is_empty();
+        let unchanged = if complete { Unchanged::Counted } else { Unchanged::Dropped };
+        let ledger = Ledger::new(target.pages(), plan.sink, plan.below, unchanged);
         self.also = plan.also;
         let job = Job { ledger, copy: plan.copy, flaw: plan.flaw };
         let can_track =

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-use forkd_capture::{CapturePlan, Copy, NothingBelow, PageSink, PagesBelow, PreparedCapture};
+use forkd_capture::{CapturePlan, Copy, PageSink, PagesBelow, PreparedCapture};
 use forkd_store::{ChainPages, LayerWriter, OpenChain};
 use forkd_types::{BranchMode, ByteCount, PageIndex, PageRun, limit};
 use forkd_vmm::DiskOverlay;
@@ -65,10 +65,7 @@ impl Context<'_> {
             },
             also,
             sink: Box::new(LayerSink(file)),
-            below: match self.mode {
-                BranchMode::Full => Box::new(NothingBelow),
-                BranchMode::Live | BranchMode::Diff => Box::new(ChainBelow(below.pages())),
-            },
+            below: Box::new(ChainBelow(below.pages())),
             flaw: self.flaw(),
         })?;
         let overlay = next_overlay(self.inner, self.handle, machine)?;
