@@ -2,12 +2,13 @@
 //!
 //! It runs with real-time priority, so that a guest thread that waits for a fault waits for the
 //! service alone and not for the end of somebody's time slice (4 ms where the kernel ticks 250
-//! times a second). In return it rests after every short piece of work, also while faults come
-//! without end, so that a virtual CPU that it has displaced is never off for long.
+//! times a second). In return, where more threads want to run than there are processors, it rests after
+//! every short piece of work, also while faults come without end, so that a virtual CPU that it has
+//! displaced is never off for long.
 
 use std::time::{Duration, Instant};
 
-use forkd_sys::schedule;
+use forkd_sys::schedule::{self, RunQueue};
 use forkd_types::limit;
 
 /// Above everything that is not real-time itself.
@@ -18,6 +19,7 @@ const TIMER_SLACK: Duration = Duration::from_micros(1);
 /// The share of the calling thread.
 pub(crate) struct Pace {
     working_since: Instant,
+    others: RunQueue,
 }
 
 impl Pace {
@@ -30,7 +32,7 @@ impl Pace {
         if let Err(error) = schedule::set_timer_slack(TIMER_SLACK) {
             tracing::debug!(%error, "rests of the capture are timed coarsely");
         }
-        Self { working_since: Instant::now() }
+        Self { working_since: Instant::now(), others: RunQueue::open() }
     }
 
     /// The thread has waited for something: it has rested.
@@ -38,10 +40,12 @@ impl Pace {
         self.working_since = Instant::now();
     }
 
-    /// Rests if it is time.
+    /// Rests if it is time and somebody waits for the processor.
     pub(crate) fn rest_if_due(&mut self) {
         if self.working_since.elapsed() >= limit::SWEEP_BITE {
-            std::thread::sleep(limit::SWEEP_REST);
+            if self.others.is_crowded() {
+                std::thread::sleep(limit::SWEEP_REST);
+            }
             self.has_rested();
         }
     }

@@ -63,11 +63,14 @@ impl Sweeper {
     }
 
     /// Serves until it is given up or fails; then lifts all protection.
-    pub(crate) fn run(mut self, bell: &OwnedFd, inbox: &Receiver<Order>) {
-        if let Err(error) = self.serve(bell, inbox) {
-            tracing::debug!(%error, "a capture's thread ends");
-        }
+    pub(crate) fn run(
+        mut self,
+        bell: &OwnedFd,
+        inbox: &Receiver<Order>,
+    ) -> Result<(), CaptureError> {
+        let ended = self.serve(bell, inbox);
         self.release_everything();
+        ended
     }
 
     fn serve(&mut self, bell: &OwnedFd, inbox: &Receiver<Order>) -> Result<(), CaptureError> {

@@ -330,7 +330,7 @@ impl ClosedCapture {
     /// been lifted then.
     ///
     /// [`limit::SWEEP_DEADLINE`]: forkd_types::limit::SWEEP_DEADLINE
-    pub fn sweep(self) -> Result<Captured, CaptureError> {
+    pub fn sweep(mut self) -> Result<Captured, CaptureError> {
         let swept = self.target.worker.sweep()?;
         let CaptureStats { written_since_armed, protect, .. } = self.stats;
         let stats = CaptureStats { written_since_armed, protect, ..swept.stats };

@@ -71,7 +71,7 @@ pub(crate) struct Worker {
     watch: SharedWatch,
     bell: Arc<OwnedFd>,
     abandoned: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), CaptureError>>>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -108,17 +108,17 @@ impl Worker {
     }
 
     /// Gets the thread ready for a capture; see [`Order::Begin`].
-    pub(crate) fn begin(&self, job: Job, protect: Protect) -> Result<(), CaptureError> {
+    pub(crate) fn begin(&mut self, job: Job, protect: Protect) -> Result<(), CaptureError> {
         let (answer, result) = channel();
         self.order(Order::Begin { job: Box::new(job), protect, answer });
-        await_answer(&result, limit::SWEEP_DEADLINE)
+        self.await_answer(&result, limit::SWEEP_DEADLINE)
     }
 
     /// Sweeps the wanted pages.
-    pub(crate) fn sweep(&self) -> Result<Swept, CaptureError> {
+    pub(crate) fn sweep(&mut self) -> Result<Swept, CaptureError> {
         let (answer, result) = channel();
         self.order(Order::Sweep { answer });
-        await_answer(&result, limit::SWEEP_DEADLINE)
+        self.await_answer(&result, limit::SWEEP_DEADLINE)
     }
 
     fn order(&self, order: Order) {
@@ -129,20 +129,29 @@ impl Worker {
         self.ring();
     }
 
+    fn await_answer<T>(
+        &mut self,
+        result: &Receiver<Result<T, CaptureError>>,
+        deadline: Duration,
+    ) -> Result<T, CaptureError> {
+        match result.recv_timeout(deadline) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Timeout) => Err(CaptureError::Deadline(deadline)),
+            Err(RecvTimeoutError::Disconnected) => Err(self.why_it_ended()),
+        }
+    }
+
+    /// Why the thread has ended unasked: while it served a fault, for one.
+    fn why_it_ended(&mut self) -> CaptureError {
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error,
+            _ => CaptureError::Died,
+        }
+    }
+
     fn ring(&self) {
         // Fails only when the counter is at its maximum: then it rings already.
         rustix::io::write(&self.bell, &1u64.to_ne_bytes()).ok();
-    }
-}
-
-fn await_answer<T>(
-    result: &Receiver<Result<T, CaptureError>>,
-    deadline: Duration,
-) -> Result<T, CaptureError> {
-    match result.recv_timeout(deadline) {
-        Ok(result) => result,
-        Err(RecvTimeoutError::Timeout) => Err(CaptureError::Deadline(deadline)),
-        Err(RecvTimeoutError::Disconnected) => Err(CaptureError::Died),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use forkd_types::{ByteCount, LayerId, PageCount, PageRun};
 
-use crate::chain::{overlay, runs_of};
+use crate::chain::{overlay, runs_of, union};
 use crate::publish::copy_runs;
 use crate::{Layer, LayerIndex, LayerWriter, ResolvedRun, StoreError, StoreFiles, resolve};
 
@@ -67,20 +67,7 @@ const NO_LAYER: usize = usize::MAX;
 /// The pages that any layer of the chain stores, ascending and merged.
 #[must_use]
 pub fn stored_union(chain: &[&Layer]) -> Vec<PageRun> {
-    let mut all: Vec<PageRun> =
-        chain.iter().flat_map(|layer| layer.index.stored.iter().copied()).collect();
-    all.sort_unstable_by_key(|run| run.start);
-    let mut merged: Vec<PageRun> = Vec::with_capacity(all.len());
-    for run in all {
-        match merged.last_mut() {
-            Some(last) if run.start <= last.end() => {
-                let end = last.end().max(run.end());
-                last.count = PageCount::new(end.get() - last.start.get());
-            }
-            _ => merged.push(run),
-        }
-    }
-    merged
+    union(chain.iter().flat_map(|layer| layer.index.stored.iter().copied()).collect())
 }
 
 /// The parts of `runs`, which are ascending, that lie in `window`.

@@ -30,20 +30,18 @@ mod files;
 mod flatten;
 mod index;
 mod layer;
-mod open_chain;
 mod overlay;
 mod publish;
 mod registry;
 mod space;
 mod view;
 
-pub use chain::{ResolvedRun, resolve};
+pub use chain::{Chain, ChainPages, ResolvedRun, resolve};
 pub use error::StoreError;
 pub use files::StoreFiles;
 pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
-pub use open_chain::{ChainPages, OpenChain};
 pub use registry::{
     MachineIdentity, Registry, SandboxRow, SnapshotFigures, SnapshotManifest, SnapshotRow,
 };

@@ -4,14 +4,19 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use forkd_sys::schedule::RunQueue;
 use forkd_types::{ByteCount, LayerId, PageRun};
 
 use crate::layer::{Layer, read_index};
 use crate::{LayerIndex, StoreError, StoreFiles, space};
 
 /// Bytes copied at once.
-const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK_BYTES: usize = 256 << 10;
+/// Rest between two of them where others want the processor: this work is never urgent, and guests
+/// should not lose a whole time slice to it.
+const REST: Duration = Duration::from_micros(200);
 
 impl StoreFiles {
     /// Writes the durable copy of a hot layer and of the device state that belongs to it: when this
@@ -227,6 +232,7 @@ fn reserve(file: &File, runs: &[PageRun]) {
 pub(crate) fn copy_runs(from: &File, to: &File, runs: &[PageRun]) -> io::Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; CHUNK_BYTES];
+    let (others, mut since_rest) = (RunQueue::open(), 0);
     for run in runs {
         let (mut at, end) = (run.start.byte_offset(), run.end().byte_offset());
         while at < end {
@@ -236,6 +242,13 @@ pub(crate) fn copy_runs(from: &File, to: &File, runs: &[PageRun]) -> io::Result<
             hasher.update(part);
             to.write_all_at(part, at)?;
             at += length as u64;
+            since_rest += length;
+            if since_rest >= CHUNK_BYTES {
+                since_rest = 0;
+                if others.is_crowded() {
+                    std::thread::sleep(REST);
+                }
+            }
         }
     }
     Ok(hasher.finalize())

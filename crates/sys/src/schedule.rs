@@ -1,6 +1,8 @@
-//! How the calling thread is scheduled.
+//! How the calling thread is scheduled, and who else wants the processors.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Makes the calling thread a first-in-first-out real-time thread (`SCHED_FIFO`): it runs until it
@@ -29,9 +31,71 @@ pub fn set_timer_slack(slack: Duration) -> io::Result<()> {
     Ok(rustix::thread::set_current_timer_slack(slack)?)
 }
 
+/// Looks at how many threads of the host want a processor.
+#[derive(Debug)]
+pub struct RunQueue {
+    /// `/proc/loadavg`: its fourth field counts the runnable threads of all processors.
+    loadavg: Option<File>,
+    processors: u64,
+}
+
+impl RunQueue {
+    /// Where the system does not tell, the machine counts as crowded.
+    #[must_use]
+    pub fn open() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        Self { loadavg: File::open("/proc/loadavg").ok(), processors }
+    }
+
+    /// Whether more threads want to run, the calling one among them, than there are processors. One
+    /// short system call.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        let mut text = [0u8; 64];
+        let read = self.loadavg.as_ref().and_then(|file| file.read_at(&mut text, 0).ok());
+        let running = read.and_then(|length| runnable(text.get(..length)?));
+        running.is_none_or(|running| running > self.processors)
+    }
+}
+
+/// The number of runnable threads in the text of `/proc/loadavg`, such as
+/// `0.20 0.18 0.12 1/80 11206`.
+fn runnable(text: &[u8]) -> Option<u64> {
+    let counts = std::str::from_utf8(text).ok()?.split_ascii_whitespace().nth(3)?;
+    counts.split_once('/')?.0.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runnable_threads_are_the_first_half_of_the_fourth_field() {
+        assert_eq!(runnable(b"0.20 0.18 0.12 3/80 11206\n"), Some(3));
+        assert_eq!(runnable(b"0.20 0.18 0.12\n"), None);
+        assert_eq!(runnable(b""), None);
+    }
+
+    #[test]
+    fn more_busy_threads_than_processors_are_a_crowd() {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let queue = RunQueue::open();
+        std::thread::scope(|scope| {
+            for _ in 0..queue.processors {
+                scope.spawn(|| {
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let crowded = (0..200).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                queue.is_crowded()
+            });
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(crowded);
+        });
+    }
 
     #[test]
     fn a_priority_that_does_not_exist_is_refused_whoever_asks() {

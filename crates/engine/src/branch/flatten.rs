@@ -11,14 +11,14 @@ use forkd_types::limit;
 pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
     let origin = machine.origin.layers.clone();
     let Some(memory) = machine.memory_mut() else { return };
-    let layers = memory.below.layers();
-    let inherited = layers.iter().filter(|layer| origin.contains(&layer.index.id)).count();
+    let layers = memory.below.ids();
+    let inherited = layers.iter().filter(|id| origin.contains(id)).count();
     // The base is not merged; inherited deltas only where the chain has grown over generations.
     let from = if layers.len() < limit::CHAIN_DEPTH_BEFORE_MERGE { inherited.max(1) } else { 1 };
     if layers.len() - from < limit::DELTAS_BEFORE_MERGE {
         return;
     }
-    match memory.below.merged(&inner.files, from) {
+    match memory.below.merged(from) {
         Ok(below) => {
             memory.below = below;
             let superseded = handle.replace_layers(machine.layers());

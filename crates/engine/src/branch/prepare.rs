@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use forkd_capture::{CapturePlan, Copy, PageSink, PagesBelow, PreparedCapture};
-use forkd_store::{ChainPages, LayerWriter, OpenChain};
+use forkd_store::{Chain, ChainPages, LayerWriter};
 use forkd_types::{BranchMode, ByteCount, PageIndex, PageRun, limit};
 use forkd_vmm::DiskOverlay;
 
@@ -19,7 +19,7 @@ use crate::sandbox::{Machine, Protection, WatchedMemory};
 pub(super) struct Prepared {
     pub(super) capture: PreparedCapture,
     /// What the new layer is a difference to.
-    pub(super) below: OpenChain,
+    pub(super) below: Chain,
     pub(super) sink: LayerWriter,
     /// The overlay that the source goes on in.
     pub(super) overlay: Option<DiskOverlay>,
@@ -75,7 +75,7 @@ impl Context<'_> {
 
     /// Which pages besides the dirty ones, and how many bytes all of them may be. Pages dirtied
     /// until the pause come on top; the reserve is for them.
-    fn pages_besides(&self, below: &OpenChain, dirty: ByteCount) -> (Vec<PageRun>, ByteCount) {
+    fn pages_besides(&self, below: &Chain, dirty: ByteCount) -> (Vec<PageRun>, ByteCount) {
         match self.mode {
             BranchMode::Live | BranchMode::Diff => (Vec::new(), dirty),
             BranchMode::Full => {

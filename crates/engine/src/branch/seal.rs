@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forkd_capture::CapturedPages;
-use forkd_store::{LayerWriter, OpenChain, StoreError, flatten};
+use forkd_store::{Chain, LayerWriter, StoreError};
 use forkd_types::{BranchMode, LayerId, SnapshotStatus, limit};
 
 use super::Context;
@@ -14,13 +14,13 @@ impl Context<'_> {
     /// Makes the layer immutable and gives it the device state. Returns the snapshot's chain.
     pub(super) fn seal_layer(
         &self,
-        below: &OpenChain,
+        below: &Chain,
         sink: LayerWriter,
         pages: CapturedPages,
         device_state: &Path,
-    ) -> Result<OpenChain, EngineError> {
+    ) -> Result<Chain, EngineError> {
         let chain = if self.mode == BranchMode::Full {
-            OpenChain::new(vec![sink.seal_base()?])?
+            Chain::new(&self.inner.files, vec![sink.seal_base()?])?
         } else {
             self.bounded(below.extended(sink, pages.stored, pages.zero)?)?
         };
@@ -31,7 +31,7 @@ impl Context<'_> {
         kept.map(|()| chain)
     }
 
-    fn keep_device_state(&self, chain: &OpenChain, path: &Path) -> Result<(), EngineError> {
+    fn keep_device_state(&self, chain: &Chain, path: &Path) -> Result<(), EngineError> {
         let ids = chain.ids();
         let Some(top) = ids.last() else { return Ok(()) };
         let target = self.inner.files.hot_device_state(top);
@@ -39,7 +39,7 @@ impl Context<'_> {
         Ok(kept.map_err(|source| StoreError::File { what: "keep", path: target, source })?)
     }
 
-    fn remove_top(&self, chain: &OpenChain) {
+    fn remove_top(&self, chain: &Chain) {
         if let Some(top) = chain.ids().last() {
             self.inner.files.remove_layer(top);
         }
@@ -47,20 +47,20 @@ impl Context<'_> {
 
     /// A chain that is too deep becomes one layer. How ragged it is does not matter: what a child
     /// maps is bounded by the chain's mapping view.
-    fn bounded(&self, chain: OpenChain) -> Result<OpenChain, EngineError> {
+    fn bounded(&self, chain: Chain) -> Result<Chain, EngineError> {
         if chain.depth() <= limit::CHAIN_DEPTH_MAX {
             return Ok(chain);
         }
         tracing::info!(depth = chain.depth(), "flattening a chain");
-        let flat = flatten(&self.inner.files, &chain.layers());
+        let flat = chain.flattened();
         self.remove_top(&chain);
-        Ok(OpenChain::new(vec![flat?])?)
+        Ok(flat?)
     }
 
     /// Makes the snapshot visible as ready: its row is the last thing that is written.
     pub(super) fn seal_snapshot(
         &self,
-        chain: &OpenChain,
+        chain: &Chain,
         overlays: Vec<LayerId>,
         report: &BranchReport,
     ) -> Result<(), EngineError> {

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forkd_capture::{Captured, ClosedCapture};
-use forkd_store::{LayerWriter, OpenChain};
+use forkd_store::{Chain, LayerWriter};
 use forkd_types::{BranchMode, BranchPhase, LayerId};
 use forkd_vmm::{PausePlan, PausedVm, Resumed};
 
@@ -36,7 +36,7 @@ use crate::{EngineError, Flaw};
 pub(super) struct AfterWindow {
     pub(super) resumed: Resumed,
     pub(super) capture: Capture,
-    pub(super) below: OpenChain,
+    pub(super) below: Chain,
     pub(super) sink: LayerWriter,
     pub(super) device_state: PathBuf,
     /// The disk of the snapshot, lowest first.

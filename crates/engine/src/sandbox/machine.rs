@@ -1,7 +1,7 @@
 //! What a sandbox's task owns.
 
 use forkd_capture::{CaptureTarget, WriteProtection};
-use forkd_store::{OpenChain, SnapshotManifest};
+use forkd_store::{Chain, SnapshotManifest};
 use forkd_types::{ByteCount, LayerId};
 use forkd_vmm::{DiskOverlay, Vm, VmmError};
 use tokio::io::unix::AsyncFd;
@@ -37,7 +37,7 @@ pub(crate) struct LooseOverlay {
 pub(crate) struct WatchedMemory {
     pub(crate) target: CaptureTarget,
     /// What the pages that the target calls clean hold: the chain of the last branch.
-    pub(crate) below: OpenChain,
+    pub(crate) below: Chain,
 }
 
 impl Machine {
@@ -81,7 +81,7 @@ impl Machine {
         let ram = self.vm.ram();
         let target =
             CaptureTarget::new(ram.pid, ram.address, ram.length, write_protection, features)?;
-        let below = OpenChain::new(inner.open_chain(&self.origin.layers)?)?;
+        let below = Chain::new(&inner.files, inner.open_chain(&self.origin.layers)?)?;
         Ok(WatchedMemory { target, below })
     }
 

@@ -1,34 +1,45 @@
-//! A chain with its layers open: what the next delta of a running guest builds on.
+//! A chain: what the next delta of a running guest builds on.
 
+mod resolve;
+
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use forkd_types::{LayerId, PAGE_BYTES, PageIndex, PageRun};
 
-use crate::chain::overlay;
-use crate::flatten::{merge, within};
-use crate::{Layer, LayerWriter, ResolvedRun, StoreError, StoreFiles, resolve, stored_union};
+use crate::flatten::{flatten, merge, within};
+use crate::{Layer, LayerIndex, LayerWriter, StoreError, StoreFiles};
+
+pub use resolve::{ResolvedRun, resolve};
+pub(crate) use resolve::{overlay, runs_of};
 
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == PAGE_BYTES);
 
-/// Layers, base first, and which of them has each page. Cheap to clone.
+/// Layers, base first, and which of them has each page. Holds no file open. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct OpenChain {
-    layers: Vec<Arc<Layer>>,
+pub struct Chain {
+    files: StoreFiles,
+    layers: Vec<Arc<LayerIndex>>,
     resolved: Arc<Vec<ResolvedRun>>,
 }
 
-impl OpenChain {
+impl Chain {
     /// The chain of `layers`, base first.
     ///
     /// # Errors
     /// [`StoreError::LayerDamaged`] when they do not fit together.
-    pub fn new(layers: Vec<Layer>) -> Result<Self, StoreError> {
-        let indexes: Vec<_> = layers.iter().map(|layer| &layer.index).collect();
+    pub fn new(files: &StoreFiles, layers: Vec<Layer>) -> Result<Self, StoreError> {
+        let layers = layers.into_iter().map(|layer| Arc::new(layer.index)).collect();
+        Self::of_indexes(files, layers)
+    }
+
+    fn of_indexes(files: &StoreFiles, layers: Vec<Arc<LayerIndex>>) -> Result<Self, StoreError> {
+        let indexes: Vec<_> = layers.iter().map(AsRef::as_ref).collect();
         let resolved = Arc::new(resolve(&indexes)?);
-        Ok(Self { layers: layers.into_iter().map(Arc::new).collect(), resolved })
+        Ok(Self { files: files.clone(), layers, resolved })
     }
 
     /// The chain with a delta on top, which is sealed here, because a layer names the one below it.
@@ -55,37 +66,43 @@ impl OpenChain {
             part.layer = kept;
         }
         let mut layers = self.layers[..kept].to_vec();
-        let below = &self.layers[kept - 1].index.id;
-        layers.push(Arc::new(delta.seal_delta(below, stored, zero)?));
-        Ok(Self { layers, resolved: Arc::new(resolved) })
+        let below = &self.layers[kept - 1].id;
+        layers.push(Arc::new(delta.seal_delta(below, stored, zero)?.index));
+        Ok(Self { files: self.files.clone(), layers, resolved: Arc::new(resolved) })
     }
 
     /// The chain with its layers from the `from`-th on merged into one, which is written here.
     ///
     /// # Errors
-    /// When the hot directory is full.
-    pub fn merged(&self, files: &StoreFiles, from: usize) -> Result<Self, StoreError> {
-        let layers = self.layers();
-        let (kept, deltas) = layers.split_at(from);
+    /// When a layer is damaged or the hot directory is full.
+    pub fn merged(&self, from: usize) -> Result<Self, StoreError> {
+        let (kept, deltas) = self.layers.split_at(from);
         let Some(below) = kept.last() else { return Ok(self.clone()) };
-        let merged = merge(files, &below.index.id, deltas)?;
-        let mut layers = self.layers[..from].to_vec();
-        layers.push(Arc::new(merged));
-        let indexes: Vec<_> = layers.iter().map(|layer| &layer.index).collect();
-        let resolved = Arc::new(resolve(&indexes)?);
-        Ok(Self { layers, resolved })
+        let deltas = self.open(deltas)?;
+        let merged = merge(&self.files, &below.id, &deltas.iter().collect::<Vec<_>>())?;
+        let mut layers = kept.to_vec();
+        layers.push(Arc::new(merged.index));
+        Self::of_indexes(&self.files, layers)
     }
 
-    /// The layers, base first.
-    #[must_use]
-    pub fn layers(&self) -> Vec<&Layer> {
-        self.layers.iter().map(AsRef::as_ref).collect()
+    /// The chain as one base layer, which is written here.
+    ///
+    /// # Errors
+    /// As [`Self::merged`].
+    pub fn flattened(&self) -> Result<Self, StoreError> {
+        let layers = self.open(&self.layers)?;
+        let flat = flatten(&self.files, &layers.iter().collect::<Vec<_>>())?;
+        Self::new(&self.files, vec![flat])
     }
 
-    /// Their ids.
+    fn open(&self, layers: &[Arc<LayerIndex>]) -> Result<Vec<Layer>, StoreError> {
+        layers.iter().map(|index| Layer::open_hot(&self.files, &index.id)).collect()
+    }
+
+    /// The layers' ids, base first.
     #[must_use]
     pub fn ids(&self) -> Vec<LayerId> {
-        self.layers.iter().map(|layer| layer.index.id.clone()).collect()
+        self.layers.iter().map(|index| index.id.clone()).collect()
     }
 
     /// How many layers there are.
@@ -94,29 +111,41 @@ impl OpenChain {
         self.layers.len()
     }
 
-    /// How many runs a child maps.
-    #[must_use]
-    pub fn runs(&self) -> usize {
-        self.resolved.len()
-    }
-
-    /// The pages that any layer stores.
+    /// The pages that any layer stores, ascending and merged.
     #[must_use]
     pub fn stored(&self) -> Vec<PageRun> {
-        stored_union(&self.layers())
+        union(self.layers.iter().flat_map(|index| index.stored.iter().copied()).collect())
     }
 
     /// A reader of what the chain shows.
     #[must_use]
     pub fn pages(&self) -> ChainPages {
-        ChainPages { chain: self.clone(), buffer: Vec::new() }
+        let open = self.layers.iter().map(|_| None).collect();
+        ChainPages { chain: self.clone(), open, buffer: Vec::new() }
     }
 }
 
-/// Reads what a chain shows.
+/// Runs in any order as ascending runs without overlap.
+pub(crate) fn union(mut runs: Vec<PageRun>) -> Vec<PageRun> {
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut merged: Vec<PageRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if run.start <= last.end() => {
+                let end = last.end().max(run.end());
+                *last = PageRun::new(last.start.get(), end.get() - last.start.get());
+            }
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+/// Reads what a chain shows. Opens each layer when it is needed first, and keeps it open.
 #[derive(Debug)]
 pub struct ChainPages {
-    chain: OpenChain,
+    chain: Chain,
+    open: Vec<Option<File>>,
     buffer: Vec<u8>,
 }
 
@@ -131,22 +160,21 @@ impl ChainPages {
         data: &[u8],
         same: &mut Vec<bool>,
     ) -> io::Result<()> {
-        let chain = &self.chain;
         same.clear();
+        let resolved = Arc::clone(&self.chain.resolved);
         let (first, end) = (start.get(), start.get() + (data.len() / PAGE) as u64);
-        let part_of = |page: u64| chain.resolved.partition_point(|p| p.run.end().get() <= page);
         let mut at = first;
-        for part in &chain.resolved[part_of(first)..] {
+        let begin = resolved.partition_point(|part| part.run.end().get() <= first);
+        for part in &resolved[begin..] {
             if at >= end {
                 break;
             }
             let stop = part.run.end().get().min(end);
-            let layer = &chain.layers[part.layer];
-            for run in within(&layer.index.stored, PageRun::new(at, stop - at)) {
+            let index = Arc::clone(&self.chain.layers[part.layer]);
+            for run in within(&index.stored, PageRun::new(at, stop - at)) {
                 push_zeros(data, first, at..run.start.get(), same);
                 let bytes = offset(first, run.start.get())..offset(first, run.end().get());
-                self.buffer.resize(bytes.len(), 0);
-                layer.pages.read_exact_at(&mut self.buffer, run.start.byte_offset())?;
+                self.read(part.layer, run)?;
                 let pairs = data[bytes].chunks_exact(PAGE).zip(self.buffer.chunks_exact(PAGE));
                 same.extend(pairs.map(|(now, before)| now == before));
                 at = run.end().get();
@@ -155,6 +183,19 @@ impl ChainPages {
             at = stop;
         }
         if at == end { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Fills the buffer with pages that a layer stores.
+    fn read(&mut self, layer: usize, run: PageRun) -> io::Result<()> {
+        let file = match &mut self.open[layer] {
+            Some(file) => file,
+            closed => {
+                let path = self.chain.files.hot_pages(&self.chain.layers[layer].id);
+                closed.insert(File::open(path)?)
+            }
+        };
+        self.buffer.resize(run.bytes().as_usize(), 0);
+        file.read_exact_at(&mut self.buffer, run.start.byte_offset())
     }
 }
 
@@ -208,13 +249,7 @@ mod tests {
         }
 
         /// `chain` with a delta of these pages on top.
-        fn extend(
-            &self,
-            chain: &OpenChain,
-            stored: &[(u64, u64)],
-            fill: u8,
-            zero: &[u64],
-        ) -> OpenChain {
+        fn extend(&self, chain: &Chain, stored: &[(u64, u64)], fill: u8, zero: &[u64]) -> Chain {
             let (writer, runs) = self.writer(stored, fill);
             let zero = zero.iter().map(|page| PageRun::new(*page, 1)).collect();
             chain.extended(writer, runs, zero).unwrap()
@@ -222,7 +257,7 @@ mod tests {
     }
 
     /// What each page shows, found by asking for every value.
-    fn shown(chain: &OpenChain) -> Vec<u8> {
+    fn shown(chain: &Chain) -> Vec<u8> {
         let mut pages = chain.pages();
         let mut shown = vec![u8::MAX; 256];
         for value in 0..5 {
@@ -236,7 +271,7 @@ mod tests {
     #[test]
     fn a_comparison_finds_for_each_page_what_the_topmost_layer_has() {
         let store = Store::new();
-        let chain = OpenChain::new(vec![store.base(&[(0, 10), (50, 10)], 1)]).unwrap();
+        let chain = Chain::new(&store.files, vec![store.base(&[(0, 10), (50, 10)], 1)]).unwrap();
         let chain = store.extend(&chain, &[(5, 10)], 2, &[0, 55]);
         let chain = store.extend(&chain, &[(8, 1), (100, 2)], 3, &[]);
         let mut want = [0u8; 256];
@@ -257,7 +292,7 @@ mod tests {
     #[test]
     fn layers_of_which_nothing_shows_are_left_out_and_nothing_changes() {
         let store = Store::new();
-        let chain = OpenChain::new(vec![store.base(&[(0, 256)], 1)]).unwrap();
+        let chain = Chain::new(&store.files, vec![store.base(&[(0, 256)], 1)]).unwrap();
         let chain = store.extend(&chain, &[(100, 1)], 3, &[]);
         let chain = store.extend(&chain, &[(10, 20)], 2, &[40]);
         assert_eq!(chain.depth(), 3);
@@ -272,25 +307,25 @@ mod tests {
         assert_eq!(empty.depth(), 4, "the top is kept: the device state is its");
         let empty = store.extend(&empty, &[], 0, &[]);
         assert_eq!((empty.depth(), shown(&empty)), (4, want.to_vec()));
-        let again = OpenChain::new(reopened(&store, &empty)).unwrap();
+        let again = Chain::new(&store.files, reopened(&store, &empty)).unwrap();
         assert_eq!(shown(&again), want, "each layer names the one that is below it now");
     }
 
     #[test]
     fn a_merged_chain_shows_the_same_and_goes_on() {
         let store = Store::new();
-        let mut chain = OpenChain::new(vec![store.base(&[(0, 256)], 1)]).unwrap();
+        let mut chain = Chain::new(&store.files, vec![store.base(&[(0, 256)], 1)]).unwrap();
         for page in 0..6u8 {
             chain = store.extend(&chain, &[(u64::from(page) * 2, 3)], page % 3 + 2, &[100]);
         }
-        let merged = chain.merged(&store.files, 1).unwrap();
+        let merged = chain.merged(1).unwrap();
         assert_eq!((merged.depth(), shown(&merged)), (2, shown(&chain)));
         let longer = store.extend(&merged, &[(1, 1)], 4, &[]);
-        let again = OpenChain::new(reopened(&store, &longer)).unwrap();
+        let again = Chain::new(&store.files, reopened(&store, &longer)).unwrap();
         assert_eq!((again.depth(), shown(&again)[1]), (3, 4));
     }
 
-    fn reopened(store: &Store, chain: &OpenChain) -> Vec<Layer> {
+    fn reopened(store: &Store, chain: &Chain) -> Vec<Layer> {
         chain.ids().iter().map(|id| Layer::open_hot(&store.files, id).unwrap()).collect()
     }
 }
