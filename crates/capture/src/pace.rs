@@ -1,18 +1,18 @@
-//! How the capture's thread shares the processor with the guest.
+//! How the capture's thread shares the processors with the guest.
 //!
-//! It runs with real-time priority, so that a guest thread that waits for a fault waits for the
-//! service alone and not for the end of somebody's time slice (4 ms where the kernel ticks 250
-//! times a second). In return, where more threads want to run than there are processors, it rests after
-//! every short piece of work, also while faults come without end, so that a virtual CPU that it has
-//! displaced is never off for long.
+//! It has an ordinary priority: a thread of the VMM that it displaces may hold a lock that all
+//! virtual CPUs need. But it asks for the shortest time slices, so that it gets a processor soon
+//! when a guest waits for the service of a fault, and not when somebody else's slice ends (4 ms
+//! where the kernel ticks 250 times a second). And where more threads want to run than there are
+//! processors it rests after every short piece of work, so that none is displaced for long.
 
 use std::time::{Duration, Instant};
 
 use forkd_sys::schedule::{self, RunQueue};
 use forkd_types::limit;
 
-/// Above everything that is not real-time itself.
-const PRIORITY: u8 = 1;
+/// The shortest slice that Linux gives.
+const SLICE: Duration = Duration::from_micros(100);
 /// Rests are timed to this, not to the 50 us by which the kernel groups timers.
 const TIMER_SLACK: Duration = Duration::from_micros(1);
 
@@ -23,11 +23,10 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Sets up the calling thread. Without the right to real-time priority it goes on with the
-    /// ordinary one: faults are then served when the scheduler comes to it.
+    /// Sets up the calling thread. Where the kernel refuses it goes on without.
     pub(crate) fn of_this_thread() -> Self {
-        if let Err(error) = schedule::become_realtime(PRIORITY) {
-            tracing::debug!(%error, "faults are served without real-time priority");
+        if let Err(error) = schedule::ask_for_short_slices(SLICE) {
+            tracing::debug!(%error, "faults are served when the scheduler comes to it");
         }
         if let Err(error) = schedule::set_timer_slack(TIMER_SLACK) {
             tracing::debug!(%error, "rests of the capture are timed coarsely");

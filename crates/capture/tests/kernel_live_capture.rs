@@ -143,7 +143,7 @@ struct Collected(Pages);
 
 impl Collected {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(vec![None; PAGES as usize])))
+        Self(Arc::new(Mutex::new(vec![None; PageCount::new(PAGES).as_usize()])))
     }
 
     fn add(&self, captured: &Captured, pages: &Pages) {
@@ -177,7 +177,7 @@ impl PagesBelow for Collected {
 }
 
 fn recorder() -> (Pages, Box<Memory>) {
-    let pages: Pages = Arc::new(Mutex::new(vec![None; PAGES as usize]));
+    let pages: Pages = Arc::new(Mutex::new(vec![None; PageCount::new(PAGES).as_usize()]));
     (Arc::clone(&pages), Box::new(Memory(pages)))
 }
 

@@ -50,8 +50,8 @@ pub const FLATTEN_DEADLINE: Duration = Duration::from_secs(600);
 /// such copy.
 pub const SWEEP_CHUNK_BYTES: usize = 128 << 10;
 
-/// How long the capture's thread works, with real-time priority, before it rests: a virtual CPU
-/// that it has displaced is off for about this long.
+/// How long the capture's thread works before it rests where processors are short: a thread of the
+/// guest that it has displaced is off for about this long.
 pub const SWEEP_BITE: Duration = Duration::from_micros(100);
 
 /// How long it rests then.
