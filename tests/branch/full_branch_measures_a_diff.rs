@@ -1,9 +1,9 @@
 //! Goal: a `full` branch tells what a `diff` of the same state would have cost, and the snapshot is
 //! no other for it.
 //!
-//! Method: the memory of two sandboxes is dirtied in the same way, a part of it with zeros; the
-//! figures of a full branch of one are compared with those of a diff of the other. Breaks when the
-//! pages of the layers below are counted, or when zeros are.
+//! Method: the memory of two sandboxes is dirtied in the same way after a first branch, a part of
+//! it with zeros; the figures of a full branch of one are compared with those of a diff of the
+//! other. Breaks when the pages of the layers below are counted as dirty, or zeros as stored.
 
 use forkd_testkit::{Lab, block_on};
 use forkd_types::BranchMode;
@@ -14,8 +14,10 @@ fn figures_of_a_full_branch_are_those_of_a_diff_of_the_same_state() {
         let lab = Lab::shared().await;
         let (source, other) = (lab.python().await, lab.python().await);
         for guest in [&source, &other] {
-            guest.eval("import os, hashlib; blob = os.urandom(16 << 20)").await;
-            guest.eval("zeros = bytearray(b'x' * (24 << 20)); zeros[:] = bytes(24 << 20)").await;
+            guest.eval("import os, hashlib; zeros = bytearray(b'x' * (24 << 20))").await;
+            guest.branch().await;
+            guest.eval("blob = os.urandom(16 << 20)").await;
+            guest.eval("zeros[:] = bytes(24 << 20)").await;
         }
         let full = source.try_branch(BranchMode::Full).await.unwrap();
         let diff = other.try_branch(BranchMode::Diff).await.unwrap();

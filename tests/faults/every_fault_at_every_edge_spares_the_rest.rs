@@ -30,7 +30,8 @@ const HOT_FULL: Row = [
 
 #[rustfmt::skip]
 const DISK_FULL: Row = [
-    Failed("No space left on device"),  // prepare
+    // The overlay was made after the previous branch.
+    ReadyOr("full"),                    // prepare
     ReadyOr("full"),                    // pause
     ReadyOr("full"),                    // save_device_state
     ReadyOr("full"),                    // freeze_disk
@@ -67,7 +68,7 @@ const REFUSAL: Row = [
 
 #[rustfmt::skip]
 const SILENCE: Row = [
-    Failed("did not answer `blockdev-add`"),
+    Failed("did not answer `stop`"),
     Failed("did not answer `stop`"),
     Failed("did not answer `xen-save-devices-state`"),
     Failed("did not answer `blockdev-snapshot`"),
