@@ -51,7 +51,7 @@ pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut 
             let top = machine.overlays.pop();
             let frozen = std::mem::take(&mut machine.overlays);
             machine.overlays = std::iter::once(merged).chain(top).collect();
-            handle.replace_overlays(machine.overlays.clone());
+            handle.replace_overlays(machine.all_overlays());
             inner.collect(&Candidates { layers: Vec::new(), overlays: frozen });
         }
         Ok(false) => inner.files.remove_overlay(&merged),

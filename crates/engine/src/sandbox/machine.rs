@@ -21,7 +21,8 @@ pub(crate) struct Machine {
     pub(crate) disk: Option<ByteCount>,
     /// Its memory, made ready by the first branch. Lost when a branch fails; then made again.
     memory: Option<WatchedMemory>,
-    /// An overlay made for a branch, until it is known whether it takes the writes.
+    /// An overlay made for the next branch, or for one of which it is not known yet whether the
+    /// overlay takes the writes.
     pub(crate) loose: Option<LooseOverlay>,
 }
 
@@ -93,6 +94,12 @@ impl Machine {
     /// What the next branch builds on, if one has been taken.
     pub(crate) fn memory_mut(&mut self) -> Option<&mut WatchedMemory> {
         self.memory.as_mut()
+    }
+
+    /// Overlays that must not be removed: those of the disk, and the one that stands by.
+    pub(crate) fn all_overlays(&self) -> Vec<LayerId> {
+        let loose = self.loose.as_ref().map(|loose| loose.id.clone());
+        self.overlays.iter().cloned().chain(loose).collect()
     }
 
     /// Layers that must not be removed: those that the VMM maps, and those that the next branch
