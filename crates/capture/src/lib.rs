@@ -1,9 +1,9 @@
 //! From the memory of a guest to the pages of a layer, while the guest runs.
 //!
 //! ```text
-//! CaptureTarget --prepare--> PreparedCapture --close_dirty_set--> ClosedCapture --sweep-->
-//! Captured (guest runs)               (guest is paused)                (guest runs, or is still
-//! paused)
+//! CaptureTarget --prepare--> PreparedCapture          the guest runs
+//!               --arm, close_dirty_set--> ClosedCapture   it is paused, at the second step
+//!               --sweep--> Captured                   it runs, or is still paused
 //! ```
 //!
 //! Guarantees, for a live capture: what reaches the sink is the content of each dirty page at the

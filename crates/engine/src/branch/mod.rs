@@ -1,13 +1,14 @@
 //! A branch: an immutable snapshot of a running sandbox, with the shortest pause.
 //!
 //! ```text
-//! prepare -> [pause -> save device state -> freeze disk -> protect -> resume] -> sweep -> seal ->
-//! publish `-------------------- pause window --------------------------'
+//! prepare -> [pause -> save device state -> freeze disk -> protect -> resume]   (pause window)
+//!         -> sweep -> seal -> publish
 //! ```
 //!
 //! `prepare` makes everything that can be made while the guest runs; `window` is the pause window
 //! and nothing else; `seal` makes the snapshot usable; `publish` makes it durable, in the
-//! background.
+//! background. Afterwards `settle` deals with a VMM that was silent, `flatten` keeps the source's
+//! memory and disk shallow, and `stand_by` makes ahead what the next branch needs.
 //!
 //! The three modes are one pipeline: `full` and `diff` copy the pages before the guest resumes,
 //! `live` after; `full` takes the pages of the layers below as well.

@@ -23,6 +23,7 @@ use anyhow::{Context, bail};
 use super::tier::{Harness, SYSTEM_TESTS};
 use crate::command::output;
 use crate::images::{self, KvmHost};
+use crate::progress::say;
 use crate::workspace::Workspace;
 
 /// Test programs and which of their tests run: those whose names hold one of the words. The rest
@@ -42,6 +43,9 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
 
 /// For the whole tier: several times what it takes on two idle cores.
 const DEADLINE: Duration = Duration::from_secs(900);
+/// How often the machine is started again when its own kernel panics: what emulates its CPU is not
+/// perfect. A test that fails is not repeated.
+const ATTEMPTS: u32 = 3;
 /// RAM of the machine: its guests and their snapshots live in it.
 const MEMORY_MIB: u32 = 3072;
 /// What the machine writes last, before the exit code.
@@ -59,18 +63,43 @@ pub(super) fn run(workspace: &Workspace, harness: &mut Harness) -> anyhow::Resul
     let payload = payload(workspace, &work, &programs)?;
     let console = workspace.log("test-kvm-console");
     let words = workspace.log("test-kvm-qemu");
-    let mut qemu = machine(&host, &payload, &console);
+    let mut code = Ok(String::new());
+    for attempt in 1..=ATTEMPTS {
+        code = play(&host, &payload, &console, &words, harness);
+        if code.is_ok() || !panicked(&console) || attempt == ATTEMPTS {
+            break;
+        }
+        say(&format!("the emulated machine's kernel panicked, attempt {attempt} of {ATTEMPTS}"));
+        harness.forget();
+    }
+    remove(&work)?;
+    let code =
+        code.with_context(|| format!("see {} and {}", console.display(), words.display()))?;
+    Ok(code == "0")
+}
+
+/// Runs the machine once; what it said was the exit code.
+fn play(
+    host: &KvmHost,
+    payload: &Path,
+    console: &Path,
+    words: &Path,
+    harness: &mut Harness,
+) -> anyhow::Result<String> {
+    let mut qemu = machine(host, payload, console);
     // It warns about each feature of the CPU that it does not emulate.
-    qemu.stderr(File::create(&words).with_context(|| format!("create {}", words.display()))?);
+    qemu.stderr(File::create(words).with_context(|| format!("create {}", words.display()))?);
     let mut machine = qemu.spawn().context("start qemu-system-x86_64")?;
     let code = follow(&mut machine, harness);
     // It may have ended by itself.
     machine.kill().ok();
     machine.wait().context("wait for the machine")?;
-    remove(&work)?;
-    let code =
-        code.with_context(|| format!("see {} and {}", console.display(), words.display()))?;
-    Ok(code == "0")
+    code
+}
+
+/// Whether the machine's own kernel gave up, which is no word about the tests.
+fn panicked(console: &Path) -> bool {
+    fs::read(console).is_ok_and(|text| String::from_utf8_lossy(&text).contains("Kernel panic"))
 }
 
 /// Builds the test programs; their names and paths.
@@ -147,7 +176,9 @@ fn tests() -> String {
 fn machine(host: &KvmHost, payload: &Path, console: &Path) -> Command {
     let mut qemu = Command::new("qemu-system-x86_64");
     qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "EPYC,+svm,+npt"]);
-    qemu.args(["-smp", "2", "-m", &MEMORY_MIB.to_string()]);
+    // One: with two, emulated at the same time, the machine's kernel panicked or its guests hung
+    // in two runs of three.
+    qemu.args(["-smp", "1", "-m", &MEMORY_MIB.to_string()]);
     qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
     qemu.arg("-kernel").arg(&host.kernel).arg("-initrd").arg(&host.initramfs);
     qemu.args(["-append", "console=ttyS0 reboot=t panic=-1 cryptomgr.notests"]);

@@ -147,6 +147,12 @@ impl Harness {
         Ok(Self { log, counts: Counts::default(), in_failures: false })
     }
 
+    /// What was read so far does not count.
+    pub(super) fn forget(&mut self) {
+        self.counts = Counts::default();
+        self.in_failures = false;
+    }
+
     /// Takes a line: all go to the log; failed tests and their output are shown as well. Returns it
     /// as text.
     pub(super) fn line(&mut self, bytes: &[u8]) -> anyhow::Result<String> {
