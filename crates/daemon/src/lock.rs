@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -51,21 +52,36 @@ impl DirectoryLock {
             .truncate(false)
             .open(&path)
             .map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut text = String::new();
-                let read = file.read_to_string(&mut text).ok();
-                let holder = read.and_then(|_| text.trim().parse().ok());
-                return Err(LockError::Held { directory: directory.to_owned(), holder });
+        let until = Instant::now() + ENDING_DEADLINE;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let mut text = String::new();
+                    let read = file.rewind().and_then(|()| file.read_to_string(&mut text)).ok();
+                    let holder = read.and_then(|_| text.trim().parse().ok());
+                    if !holder.is_some_and(is_ending) || Instant::now() > until {
+                        return Err(LockError::Held { directory: directory.to_owned(), holder });
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(errno) => return Err(failed(errno.into())),
             }
-            Err(errno) => return Err(failed(errno.into())),
         }
         file.set_len(0).map_err(failed)?;
         file.rewind().map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;
         Ok(Self { _file: file })
     }
+}
+
+/// How long a daemon that was killed may take to let go.
+const ENDING_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Whether a process has ended but for some of its threads, which still hold its files.
+fn is_ending(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 #[cfg(test)]
