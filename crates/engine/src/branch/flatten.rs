@@ -1,5 +1,5 @@
-//! After a branch: keeping the source's memory and disk shallow. The guest runs on; branches of
-//! this sandbox wait. A failure is logged and tried again after the next branch.
+//! Around a branch: keeping the source's memory and disk shallow. The guest runs on; branches of
+//! this sandbox wait. A failure is logged and tried again around the next branch.
 
 use crate::collect::Candidates;
 use crate::engine::Inner;
@@ -30,7 +30,21 @@ pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut 
     }
 }
 
-/// Merges the frozen overlays of a machine's disk when there are many.
+/// Merges the overlays that a machine has inherited when there are many: otherwise a snapshot would
+/// list them all, and each generation of branches of branches one more. Only before the machine's
+/// first branch: a later one finds what [`flatten_disk`] has left.
+pub(crate) fn flatten_inherited_disk(
+    inner: &Inner,
+    handle: &SandboxHandle,
+    machine: &mut Machine,
+) {
+    if machine.loose.is_none() {
+        flatten_disk(inner, handle, machine);
+    }
+}
+
+/// Merges the frozen overlays of a machine's disk when there are many. No overlay may stand by: its
+/// place is on top of the one that takes the writes.
 pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
     let Some(bytes) = machine.disk else { return };
     if !machine.vm.is_settled() {

@@ -22,7 +22,7 @@ mod settle;
 mod stand_by;
 mod window;
 
-pub(crate) use flatten::{flatten_disk, merge_deltas};
+pub(crate) use flatten::{flatten_disk, flatten_inherited_disk, merge_deltas};
 pub use probe::{BranchProbe, ProbedBranch};
 pub(crate) use publish::in_background as publish_in_background;
 pub(crate) use settle::settle;

@@ -86,7 +86,7 @@ impl SandboxTask {
             order.refuse(error);
             return;
         }
-        let (Some(machine), Ok(agent)) = (self.machine.take(), self.handle.agent()) else {
+        let (Some(mut machine), Ok(agent)) = (self.machine.take(), self.handle.agent()) else {
             order.refuse(self.handle.not_running());
             return;
         };
@@ -94,6 +94,7 @@ impl SandboxTask {
         let (inner, handle) = (Arc::clone(&self.inner), Arc::clone(&self.handle));
         let runtime = tokio::runtime::Handle::current();
         let back = blocking(move || {
+            branch::flatten_inherited_disk(&inner, &handle, &mut machine);
             let mut machine = branch::run(&inner, &handle, machine, &agent, &runtime, order);
             branch::merge_deltas(&inner, &handle, &mut machine);
             branch::flatten_disk(&inner, &handle, &mut machine);
