@@ -1,6 +1,6 @@
 //! The facade: what can be asked of forkd.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -207,6 +207,14 @@ impl Engine {
         let mut all: Vec<Sandbox> = self.inner.sandboxes().iter().map(|h| h.sandbox()).collect();
         all.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
         all
+    }
+
+    /// Ids of all layers and overlays that sandboxes run over or build their next branch on. Some are
+    /// in no snapshot: those that were merged for the next branch.
+    #[must_use]
+    pub fn held_by_sandboxes(&self) -> BTreeSet<LayerId> {
+        let (layers, overlays) = self.inner.held_by_sandboxes();
+        layers.into_iter().chain(overlays).collect()
     }
 
     /// One sandbox.
