@@ -1,6 +1,6 @@
-//! Goal: a branch whose source's guest agent does not even take the bytes that were sent to it fails
-//! before the pause, with that reason; the source runs, nothing is left, and once the agent is back
-//! the next branch works.
+//! Goal: a branch whose source's guest agent does not even take the bytes that were sent to it
+//! fails before the pause, with that reason; the source runs, nothing is left, and once the agent
+//! is back the next branch works.
 //!
 //! Method: the agent is stopped and sent more than the guest's kernel and the socket hold. Breaks
 //! when a branch waits for the agent without end, or does not wait and tears what is on the way.

@@ -120,7 +120,8 @@ pub(crate) const FREEZER: &str = "mkdir -p /tmp/cg; mount -t cgroup2 none /tmp/c
     setsid sh -c 'while :; do if [ -e /tmp/die ]; then n=$(cat /tmp/die); rm /tmp/die; \
     echo 1 > /tmp/cg/agent/cgroup.freeze; \
     until grep -q \"frozen 1\" /tmp/cg/agent/cgroup.events; do :; done; \
-    echo the agent stands still > /dev/console; sleep $n; echo 0 > /tmp/cg/agent/cgroup.freeze; fi; \
+    echo the agent stands still > /dev/console; sleep $n; \
+    echo 0 > /tmp/cg/agent/cgroup.freeze; fi; \
     sleep 0.02; done' < /dev/null > /dev/null 2>&1 & \
     echo 1 > /tmp/cg/agent/cgroup.procs";
 

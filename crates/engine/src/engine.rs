@@ -209,8 +209,8 @@ impl Engine {
         all
     }
 
-    /// Ids of all layers and overlays that sandboxes run over or build their next branch on. Some are
-    /// in no snapshot: those that were merged for the next branch.
+    /// Ids of all layers and overlays that sandboxes run over or build their next branch on. Some
+    /// are in no snapshot: those that were merged for the next branch.
     #[must_use]
     pub fn held_by_sandboxes(&self) -> BTreeSet<LayerId> {
         let (layers, overlays) = self.inner.held_by_sandboxes();

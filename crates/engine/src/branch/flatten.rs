@@ -33,11 +33,7 @@ pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut 
 /// Merges the overlays that a machine has inherited when there are many: otherwise a snapshot would
 /// list them all, and each generation of branches of branches one more. Only before the machine's
 /// first branch: a later one finds what [`flatten_disk`] has left.
-pub(crate) fn flatten_inherited_disk(
-    inner: &Inner,
-    handle: &SandboxHandle,
-    machine: &mut Machine,
-) {
+pub(crate) fn flatten_inherited_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
     if machine.loose.is_none() {
         flatten_disk(inner, handle, machine);
     }
