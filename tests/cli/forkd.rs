@@ -68,7 +68,7 @@ impl Forkd {
 
 impl Drop for Forkd {
     fn drop(&mut self) {
-        let stopped = self.run(&["stop"]);
+        let stopped = self.run(&["stop", "--stop-sandboxes"]);
         let errors = String::from_utf8_lossy(&stopped.stderr).into_owned();
         assert!(stopped.status.success() || std::thread::panicking(), "{errors}");
     }

@@ -9,7 +9,7 @@ use crate::verb;
 
 /// Sandboxes that can be branched while they run.
 ///
-/// A daemon is started for you when none runs; `forkd stop` ends it.
+/// A daemon is started for you when none runs; `forkd stop` ends it, and sandboxes run on.
 #[derive(Debug, Parser)]
 #[command(
     name = "forkd",

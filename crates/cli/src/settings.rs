@@ -37,6 +37,7 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         accelerator: accelerator(places.accel)?,
         qemu: places.qemu.clone(),
         listen: places.listen,
+        stop_sandboxes: false,
     })
 }
 

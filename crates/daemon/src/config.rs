@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use forkd_engine::{AcceleratorChoice, EngineConfig, HostFeatures};
+use forkd_engine::{AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures};
 
 /// Where the daemon works, with what, and where it listens.
 #[derive(Debug, Clone)]
@@ -26,9 +26,17 @@ pub struct ServeConfig {
     pub qemu: Option<PathBuf>,
     /// A loopback address to listen on besides.
     pub listen: Option<SocketAddr>,
+    /// Sandboxes are removed when the daemon is told to end; otherwise they run on, and the next
+    /// daemon takes them over.
+    pub stop_sandboxes: bool,
 }
 
 impl ServeConfig {
+    /// What becomes of sandboxes at the end.
+    pub(crate) fn at_shut_down(&self) -> AtShutDown {
+        if self.stop_sandboxes { AtShutDown::Remove } else { AtShutDown::Leave }
+    }
+
     /// The engine's share.
     pub(crate) fn engine(&self) -> EngineConfig {
         EngineConfig {

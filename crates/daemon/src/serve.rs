@@ -19,7 +19,7 @@ use crate::lock::{DirectoryLock, LockError};
 use crate::metrics::Metrics;
 use crate::{ServeConfig, router, socket};
 
-/// For requests under way to be answered after all sandboxes are gone.
+/// For requests under way to be answered after all sandboxes have been let go.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Why the daemon did not start, or did not end in order.
@@ -63,7 +63,8 @@ pub enum ServeError {
     Signal(#[source] io::Error),
 }
 
-/// Runs the daemon until SIGTERM or SIGINT, then removes all sandboxes and the socket.
+/// Runs the daemon until SIGTERM or SIGINT, then ends it in order: sandboxes are let go, or removed
+/// if so configured, requests under way answered, the socket removed.
 ///
 /// # Errors
 /// See [`ServeError`]; nothing is left behind of a daemon that did not start.
@@ -75,7 +76,7 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
     let engine = Engine::open(config.engine()).await?;
     let app = App { engine: engine.clone(), metrics: Arc::new(Metrics::new()) };
     let served = listen_and_serve(&config, app, stop).await;
-    engine.shut_down().await;
+    engine.shut_down(config.at_shut_down()).await;
     let (mut servers, _socket_file) = served?;
     // Requests that wait for a sandbox have failed by now; the rest gets its answer.
     let drained = tokio::time::timeout(DRAIN_DEADLINE, async {
@@ -177,6 +178,7 @@ mod tests {
             accelerator: AcceleratorChoice::Auto,
             qemu: None,
             listen: Some(listen.parse().unwrap()),
+            stop_sandboxes: false,
         }
     }
 

@@ -163,6 +163,15 @@ pub enum DeletePolicy {
     Cascade,
 }
 
+/// What becomes of sandboxes when an engine ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtShutDown {
+    /// They are removed.
+    Remove,
+    /// Their VMs run on, for the next engine on the same directories to take over.
+    Leave,
+}
+
 /// How a long request comes along; a percentage would be a guess.
 pub trait ProgressSink: Send + Sync {
     /// A new step has begun, such as `boot the guest`.

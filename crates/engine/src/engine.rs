@@ -21,9 +21,9 @@ use crate::collect::Candidates;
 use crate::guest::{EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileWrite, Pulse};
 use crate::sandbox::{Order, SandboxHandle, start_child};
 use crate::{
-    Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo, ProgressSink,
-    Sandbox, Snapshot, TemplateRequest, Usage, Wait, accelerator, compact, images, reconcile,
-    template,
+    AtShutDown, Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo,
+    ProgressSink, Sandbox, Snapshot, TemplateRequest, Usage, Wait, accelerator, compact, images,
+    reconcile, template,
 };
 
 /// Everything that one daemon owns. Cheap to clone.
@@ -72,9 +72,8 @@ impl Engine {
             source,
         })?;
         let registry = Registry::open(&files.registry())?;
-        reconcile::reap_sandboxes(&registry, &files, &config.run_dir)?;
+        let heritage = reconcile::take_stock(&registry, &files, &config.run_dir)?;
         let rows = reconcile::settle_snapshots(&registry)?;
-        reconcile::sweep_files(&files, &rows);
         let chosen = accelerator::choose(&config).await?;
         let inner = Inner {
             files,
@@ -92,15 +91,26 @@ impl Engine {
             sandboxes: Mutex::new(BTreeMap::new()),
             config,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        reconcile::adopt_sandboxes(&inner, heritage).await;
+        reconcile::sweep_files(&inner);
+        Ok(Self { inner })
     }
 
-    /// Removes all sandboxes and waits for work in the background.
-    pub async fn shut_down(&self) {
+    /// Removes all sandboxes, or leaves them to the next engine on the same directories, and waits
+    /// for work in the background.
+    pub async fn shut_down(&self, sandboxes: AtShutDown) {
         for handle in self.inner.sandboxes() {
-            if let Err(error) = self.remove_sandbox(handle.id()).await {
-                tracing::warn!(sandbox = %handle.id(), %error, "cannot remove a sandbox");
+            let (done, finished) = oneshot::channel();
+            let order = match sandboxes {
+                AtShutDown::Remove => Order::Remove(done),
+                AtShutDown::Leave => Order::Release(done),
+            };
+            if let Err(error) = handle.order(order) {
+                tracing::warn!(sandbox = %handle.id(), %error, "a sandbox takes no orders");
             }
+            // Its task may have ended without an answer: then nothing is left to be done.
+            finished.await.ok();
         }
         self.inner.starting.close();
         self.inner.tasks.close();

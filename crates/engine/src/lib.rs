@@ -31,8 +31,8 @@ pub use accelerator::{ProbeVerdict, probe_kvm};
 pub use branch::{BranchProbe, ProbedBranch};
 pub use config::{AcceleratorChoice, EngineConfig, UnknownAccelerator};
 pub use domain::{
-    Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress, ProgressSink,
-    Sandbox, Snapshot, TemplateRequest, Usage, Wait,
+    AtShutDown, Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress,
+    ProgressSink, Sandbox, Snapshot, TemplateRequest, Usage, Wait,
 };
 pub use engine::Engine;
 pub use error::EngineError;

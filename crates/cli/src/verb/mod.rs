@@ -41,7 +41,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Logs(options) => logs::run(&global, options).await.map(done),
         Verb::Doctor(options) => doctor::run(&global, options).await,
         Verb::Bench(options) => bench::run(&global, options).await.map(done),
-        Verb::Stop(_) => stop::run(&global).await.map(done),
+        Verb::Stop(options) => stop::run(&global, options).await.map(done),
     }
 }
 

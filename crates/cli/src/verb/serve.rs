@@ -12,11 +12,17 @@ use crate::settings;
 ///
 /// Other verbs start one by themselves; run it like this under a service manager or to see its log.
 /// FORKD_LOG sets what is logged, such as `debug` or `forkd_engine=trace`.
+///
+/// SIGTERM ends it in order. Sandboxes run on then, as they do when it is killed, and the next
+/// daemon takes them over.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  forkd serve\n  forkd serve --listen 127.0.0.1:8889")]
 pub(crate) struct Options {
     #[command(flatten)]
     places: Places,
+    /// Remove all sandboxes at the end
+    #[arg(long)]
+    stop_sandboxes: bool,
     /// Leave the session of whoever started us
     #[arg(long, hide = true)]
     detached: bool,
@@ -34,7 +40,8 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         .with_ansi(colour)
         .with_writer(std::io::stderr)
         .init();
-    let config = settings::serve_config(global, &options.places)?;
+    let mut config = settings::serve_config(global, &options.places)?;
+    config.stop_sandboxes = options.stop_sandboxes;
     settings::secure_run_dir(&config.run_dir)?;
     forkd_daemon::serve(config).await.context("the daemon cannot run")
 }

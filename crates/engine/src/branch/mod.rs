@@ -25,7 +25,7 @@ mod window;
 pub(crate) use flatten::{flatten_disk, flatten_inherited_disk, merge_deltas};
 pub use probe::{BranchProbe, ProbedBranch};
 pub(crate) use publish::in_background as publish_in_background;
-pub(crate) use settle::settle;
+pub(crate) use settle::{remove_device_state, settle};
 pub(crate) use stand_by::stand_by;
 
 use std::panic::AssertUnwindSafe;

@@ -15,6 +15,8 @@ pub(crate) enum Order {
     Branch(Box<BranchOrder>),
     /// End the VM and remove what belongs to it.
     Remove(oneshot::Sender<()>),
+    /// Let go of the VM, which runs on.
+    Release(oneshot::Sender<()>),
 }
 
 /// Orders that may wait for one sandbox; more are refused as `busy`.

@@ -111,6 +111,14 @@ impl Machine {
         layers
     }
 
+    /// Lets the VM live on without this process.
+    pub(crate) fn release(self) {
+        let Self { vm, memory, .. } = self;
+        // Ends the capture's thread, and with it the protection of guest RAM.
+        drop(memory);
+        vm.release();
+    }
+
     /// A descriptor that becomes readable when the VMM ends.
     pub(crate) fn exit_watch(&self) -> Result<AsyncFd<std::os::fd::OwnedFd>, EngineError> {
         let internal = |error: std::io::Error| EngineError::Internal(error.to_string());

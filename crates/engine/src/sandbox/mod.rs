@@ -5,14 +5,18 @@
 //!    \---request--> GuestAgent (shared; never touches the VM)
 //! ```
 //!
-//! `start` makes a machine of a snapshot, `task` runs its orders one after the other, `handle` is
+//! `start` makes a machine of a snapshot, `adopt` takes one over from an earlier daemon for which
+//! `record` has written it down, `task` runs its orders one after the other, `handle` is
 //! what the rest of the engine sees of it.
 
+mod adopt;
 mod handle;
 mod machine;
+mod record;
 mod start;
 mod task;
 
+pub(crate) use adopt::{adopt, mourn};
 pub(crate) use handle::{Order, SandboxHandle};
 pub(crate) use machine::{LooseOverlay, Machine, Protection, WatchedMemory};
 pub(crate) use start::{

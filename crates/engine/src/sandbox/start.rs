@@ -10,11 +10,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use forkd_store::{Layer, SandboxRow, SnapshotRow, StoreError};
+use forkd_store::{Layer, SnapshotRow, StoreError};
 use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
 
+use super::record::row_of;
 use super::task::SandboxTask;
 use super::{Machine, SandboxHandle, blocking};
 use crate::engine::Inner;
@@ -51,6 +52,8 @@ pub(crate) async fn start_child(
                 sandbox.state = SandboxState::Running;
                 sandbox.started_in = Some(begun.elapsed());
             });
+            // From here on it is taken over if this daemon dies.
+            inner.record(&handle, &machine)?;
             SandboxTask::spawn(Arc::clone(inner), Arc::clone(&handle), machine, orders)?;
             Ok(handle.sandbox())
         }
@@ -129,29 +132,15 @@ fn start_machine(
         start: Start::Load,
         deadlines: inner.config.deadlines,
     };
-    // The row is there before the process and names it once it takes commands. A daemon that dies
-    // in the milliseconds between leaves a VMM that the next one does not find; its files it does.
-    inner.registry.put_sandbox(&sandbox_row(handle, None))?;
+    // The row is there before the process: whoever finds the process knows what it is of.
+    inner.registry.put_sandbox(&row_of(handle, None, None)?)?;
     let vm = Vm::start(spec, &inner.tools)?;
     let pid = vm.pid();
     let started = identity::process_started(pid);
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok();
-    inner.registry.put_sandbox(&sandbox_row(handle, number.zip(started)))?;
+    inner.registry.put_sandbox(&row_of(handle, number.zip(started), None)?)?;
     handle.update(|sandbox| sandbox.pid = number);
     Ok(Machine::new(vm, manifest.clone(), overlays, image.root_disk.map(|(_, bytes)| bytes)))
-}
-
-/// The row that lets another daemon find this sandbox.
-fn sandbox_row(handle: &SandboxHandle, process: Option<(u32, u64)>) -> SandboxRow {
-    let sandbox = handle.sandbox();
-    SandboxRow {
-        id: sandbox.id,
-        snapshot_tag: sandbox.snapshot_tag,
-        process,
-        state: sandbox.state,
-        created_at: sandbox.created_at,
-        overlays: handle.overlays(),
-    }
 }
 
 /// The image that a snapshot goes back to, as it was then.
