@@ -50,7 +50,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     report::note(if stopped { "stopped" } else { "no daemon runs" });
     if left > 0 {
         report::note(&format!(
-            "{left} sandboxes run on; the next daemon takes them over, `--stop-sandboxes` removes them"
+            "{left} sandboxes run on; the next daemon takes them over (or: `--stop-sandboxes`)"
         ));
     }
     Ok(())
