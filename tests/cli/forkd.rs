@@ -32,15 +32,28 @@ impl Forkd {
         lock.trim().parse().unwrap()
     }
 
-    /// Runs a command.
-    pub(crate) fn run(&self, args: &[&str]) -> Output {
-        Command::new(&self.program)
-            .args(args)
+    /// A command that is not run yet.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.within(Command::new(&self.program));
+        command.args(args);
+        command
+    }
+
+    /// A program that finds the command line and its directories.
+    pub(crate) fn within(&self, mut command: Command) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let directory = self.program.parent().unwrap().display();
+        command
+            .env("PATH", format!("{directory}:{path}"))
             .env("FORKD_HOME", self.home.path())
             .env("FORKD_HOT_DIR", self.hot.path())
-            .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()))
-            .output()
-            .unwrap()
+            .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()));
+        command
+    }
+
+    /// Runs a command.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
     }
 
     /// Standard output of a command that must succeed.

@@ -6,4 +6,6 @@ mod bench_branch_measures_and_leaves_nothing;
 mod forkd;
 
 mod main_job_works_from_the_command_line;
+mod network_access_needs_a_token;
+mod published_client_works_unchanged;
 mod sandboxes_outlive_their_daemon;

@@ -65,6 +65,12 @@ catalogue! {
     /// A field is missing, malformed or out of bounds.
     BadRequest = "bad_request", 400,
         "correct the field that the error names; /openapi.json describes every request";
+    /// The request has no token, or one that is not known.
+    Unauthorized = "unauthorized", 401,
+        "send `Authorization: Bearer` with a token of the daemon's token file (FORKD_TOKEN)";
+    /// The peer's user is neither the daemon's nor root.
+    PeerRefused = "peer_refused", 403,
+        "run the command as the daemon's user, or use TCP with a token";
     /// The request came under a host name that is not this machine's loopback.
     HostRefused = "host_refused", 403,
         "address the daemon as 127.0.0.1 or localhost, or use its Unix socket";

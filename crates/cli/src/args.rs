@@ -37,7 +37,7 @@ pub(crate) struct Global {
     /// The daemon's Unix socket; none is started when it is given
     #[arg(long, global = true, env = "FORKD_SOCKET", value_name = "PATH", hide_env_values = true)]
     pub(crate) socket: Option<PathBuf>,
-    /// The daemon's base URL, such as http://127.0.0.1:8889
+    /// The daemon's base URL, such as https://host:8889; FORKD_TOKEN has the token for it
     #[arg(
         long,
         global = true,
@@ -47,6 +47,9 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     pub(crate) url: Option<String>,
+    /// Certificates that sign the one of the daemon at --url, PEM; the system's by default
+    #[arg(long, global = true, env = "FORKD_CA_CERT", value_name = "FILE", hide_env_values = true)]
+    pub(crate) ca_cert: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,

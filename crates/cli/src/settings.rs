@@ -37,6 +37,9 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         accelerator: accelerator(places.accel)?,
         qemu: places.qemu.clone(),
         listen: places.listen,
+        token_file: None,
+        tls: None,
+        audit_log: None,
         stop_sandboxes: false,
     })
 }

@@ -11,7 +11,8 @@ use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{ApiFailure, BuildStream, ClientError, Target};
+use crate::access;
+use crate::{Access, ApiFailure, BuildStream, ClientError, Target};
 
 /// For a connection to be made; no answer is meant, which may take as long as it needs.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -42,12 +43,22 @@ impl Client {
     /// # Errors
     /// When the HTTP client cannot be set up.
     pub fn new(target: Target) -> Result<Self, ClientError> {
+        Self::with_access(target, &Access::default())
+    }
+
+    /// A client that has what the daemon demands over the network.
+    ///
+    /// # Errors
+    /// When the token or the certificates cannot be used.
+    pub fn with_access(target: Target, access: &Access) -> Result<Self, ClientError> {
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(CONNECT_DEADLINE)
             .user_agent(concat!("forkd/", env!("CARGO_PKG_VERSION")));
         if let Target::Socket(path) = &target {
-            builder = builder.unix_socket(path.as_path());
+            builder = access::trust_nobody(builder.unix_socket(path.as_path()))?;
+        } else {
+            builder = access.apply(builder)?;
         }
         let http = builder
             .build()

@@ -6,11 +6,13 @@
 //!
 //! Does not do: start daemons, or decide what to do about an error.
 
+mod access;
 mod build;
 mod client;
 mod error;
 mod target;
 
+pub use access::Access;
 pub use build::BuildStream;
 pub use client::{Cascade, Client};
 pub use error::{ApiFailure, ClientError};

@@ -24,11 +24,26 @@ pub struct ServeConfig {
     pub accelerator: AcceleratorChoice,
     /// QEMU; by default the distribution's.
     pub qemu: Option<PathBuf>,
-    /// A loopback address to listen on besides.
+    /// An address to listen on besides: a loopback address unless there is a token file.
     pub listen: Option<SocketAddr>,
+    /// Tokens that requests over TCP must have.
+    pub token_file: Option<PathBuf>,
+    /// Certificate chain and private key for TCP, PEM.
+    pub tls: Option<TlsFiles>,
+    /// Where requests are written down.
+    pub audit_log: Option<PathBuf>,
     /// Sandboxes are removed when the daemon is told to end; otherwise they run on, and the next
     /// daemon takes them over.
     pub stop_sandboxes: bool,
+}
+
+/// What TLS needs.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The certificate chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 impl ServeConfig {

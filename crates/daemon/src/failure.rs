@@ -57,6 +57,8 @@ impl IntoResponse for Failure {
         if let Some(secs) = self.code.retry_after_secs() {
             response.headers_mut().insert(RETRY_AFTER, secs.into());
         }
+        // For the audit log.
+        response.extensions_mut().insert(self.code);
         response
     }
 }

@@ -7,14 +7,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use forkd_engine::{Engine, EngineError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::{self, AuditError, AuditLog, Gate, Policy, TlsError, TokenFileError, Tokens};
 use crate::app::App;
+use crate::connection::{self, Listener};
 use crate::lock::{DirectoryLock, LockError};
 use crate::metrics::Metrics;
 use crate::{ServeConfig, router, socket};
@@ -30,10 +32,22 @@ pub enum ServeError {
     PathTooLong(String),
     /// The address can be reached from other machines.
     #[error(
-        "{0} is not a loopback address: requests are not authenticated, so the daemon listens on \
-         127.0.0.1 or ::1 only"
+        "{0} is not a loopback address: without a token file the daemon listens on 127.0.0.1 or \
+         ::1 only; give one with --token-file"
     )]
     NotLoopback(SocketAddr),
+    /// An option for TCP without an address.
+    #[error("{0} is for requests over TCP: give an address with --listen")]
+    NoListener(&'static str),
+    /// The token file cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The audit log cannot be opened.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// A directory cannot be created.
     #[error("create directory `{}`", path.display())]
     Directory {
@@ -72,10 +86,11 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
     check(&config)?;
     // Before anything else, so that a signal during the start ends it in order too.
     let stop = stop_signal()?;
+    let access = Access::prepare(&config)?;
     let _locks = take_directories(&config)?;
     let engine = Engine::open(config.engine()).await?;
     let app = App { engine: engine.clone(), metrics: Arc::new(Metrics::new()) };
-    let served = listen_and_serve(&config, app, stop).await;
+    let served = listen_and_serve(&config, access, app, stop).await;
     engine.shut_down(config.at_shut_down()).await;
     let (mut servers, _socket_file) = served?;
     // Requests that wait for a sandbox have failed by now; the rest gets its answer.
@@ -92,9 +107,40 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
 fn check(config: &ServeConfig) -> Result<(), ServeError> {
     socket::check_path(&config.socket).map_err(ServeError::PathTooLong)?;
     socket::check_run_dir(&config.run_dir).map_err(ServeError::PathTooLong)?;
-    match config.listen {
-        Some(address) if !address.ip().is_loopback() => Err(ServeError::NotLoopback(address)),
+    match (config.listen, &config.token_file, &config.tls) {
+        (Some(address), None, _) if !address.ip().is_loopback() => {
+            Err(ServeError::NotLoopback(address))
+        }
+        (None, Some(_), _) => Err(ServeError::NoListener("a token file")),
+        (None, _, Some(_)) => Err(ServeError::NoListener("TLS")),
         _ => Ok(()),
+    }
+}
+
+/// Who may ask on which listener.
+struct Access {
+    socket: Gate,
+    tcp: Gate,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Access {
+    fn prepare(config: &ServeConfig) -> Result<Self, ServeError> {
+        let audit = config.audit_log.as_deref().map(AuditLog::open).transpose()?;
+        let policy = match &config.token_file {
+            Some(path) => Policy::Token(Arc::new(Tokens::read(path)?)),
+            None => Policy::Loopback,
+        };
+        let tls = config.tls.as_ref();
+        if let (Policy::Token(_), None, Some(address)) = (&policy, tls, config.listen)
+            && !address.ip().is_loopback()
+        {
+            tracing::warn!(%address, "tokens cross the network unencrypted: give --tls-cert");
+        }
+        let tls = tls.map(|files| access::acceptor(&files.certificate, &files.key)).transpose()?;
+        let owner = rustix::process::geteuid().as_raw();
+        let socket = Gate { policy: Policy::Owner(owner), audit: audit.clone() };
+        Ok(Self { socket, tcp: Gate { policy, audit }, tls })
     }
 }
 
@@ -115,17 +161,20 @@ fn take_directories(config: &ServeConfig) -> Result<Vec<DirectoryLock>, ServeErr
 /// Serves until `stop`, then stops accepting. Gives back what still has to be drained.
 async fn listen_and_serve(
     config: &ServeConfig,
+    access: Access,
     app: App,
     stop: impl Future<Output = &'static str>,
-) -> Result<(JoinSet<io::Result<()>>, socket::SocketFile), ServeError> {
+) -> Result<(JoinSet<()>, socket::SocketFile), ServeError> {
     let stopping = CancellationToken::new();
     let mut servers = JoinSet::new();
     // TCP first: once the Unix socket answers, the daemon is complete.
     if let Some(address) = config.listen {
         let failed = |source| ServeError::Listen { address: address.to_string(), source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
-        tracing::info!(%address, "listening");
-        servers.spawn(run(listener, router::for_loopback(app.clone()), stopping.clone()));
+        tracing::info!(%address, tls = access.tls.is_some(), "listening");
+        let listener = Listener::Tcp(listener, access.tls);
+        let router = router::router(app.clone(), access.tcp);
+        servers.spawn(connection::serve(listener, router, stopping.clone()));
     }
     let (listener, file) = socket::listen(&config.socket).await.map_err(|source| {
         ServeError::Listen { address: format!("`{}`", config.socket.display()), source }
@@ -135,19 +184,12 @@ async fn listen_and_serve(
         accelerator = app.engine.accelerator().name(),
         "listening"
     );
-    servers.spawn(run(listener, router::router(app), stopping.clone()));
+    let router = router::router(app, access.socket);
+    servers.spawn(connection::serve(Listener::Unix(listener), router, stopping.clone()));
     let signal = stop.await;
     tracing::info!(signal, "stopping");
     stopping.cancel();
     Ok((servers, file))
-}
-
-async fn run<L>(listener: L, router: Router, stopping: CancellationToken) -> io::Result<()>
-where
-    L: axum::serve::Listener,
-    L::Addr: std::fmt::Debug,
-{
-    axum::serve(listener, router).with_graceful_shutdown(stopping.cancelled_owned()).await
 }
 
 /// Resolves with the name of the signal that asks the daemon to end.
@@ -178,6 +220,9 @@ mod tests {
             accelerator: AcceleratorChoice::Auto,
             qemu: None,
             listen: Some(listen.parse().unwrap()),
+            token_file: None,
+            tls: None,
+            audit_log: None,
             stop_sandboxes: false,
         }
     }
@@ -189,7 +234,14 @@ mod tests {
         for outside in ["0.0.0.0:8889", "192.168.0.1:80", "[::]:1"] {
             let refused = check(&config(outside)).unwrap_err();
             assert!(refused.to_string().contains("not a loopback address"), "{refused}");
+            let mut guarded = config(outside);
+            guarded.token_file = Some("/tokens".into());
+            assert!(check(&guarded).is_ok(), "with a token file");
         }
+        let mut nowhere = config("127.0.0.1:1");
+        nowhere.listen = None;
+        nowhere.token_file = Some("/tokens".into());
+        assert!(check(&nowhere).unwrap_err().to_string().contains("--listen"));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `forkd serve`: be the daemon.
 
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
+use forkd_daemon::TlsFiles;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Global, Places};
@@ -20,6 +22,18 @@ use crate::settings;
 pub(crate) struct Options {
     #[command(flatten)]
     places: Places,
+    /// Tokens that requests over TCP must have, one a line, with a name before it if you like
+    #[arg(long, value_name = "FILE", env = "FORKD_TOKEN_FILE", hide_env_values = true)]
+    token_file: Option<PathBuf>,
+    /// Certificate chain for TCP, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Write down who asked for what: one JSON line for each request
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
     /// Remove all sandboxes at the end
     #[arg(long)]
     stop_sandboxes: bool,
@@ -42,6 +56,10 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         .init();
     let mut config = settings::serve_config(global, &options.places)?;
     config.stop_sandboxes = options.stop_sandboxes;
+    config.token_file = options.token_file;
+    config.audit_log = options.audit_log;
+    let files = options.tls_cert.zip(options.tls_key);
+    config.tls = files.map(|(certificate, key)| TlsFiles { certificate, key });
     settings::secure_run_dir(&config.run_dir)?;
     forkd_daemon::serve(config).await.context("the daemon cannot run")
 }
