@@ -62,10 +62,8 @@ impl Saboteur {
             }
             Fault::Silence => kill_process(blow.vmm, Signal::STOP).unwrap(),
             Fault::Refusal => {
-                return Err(EngineError::Vmm(VmmError::Refused {
-                    command: "fault",
-                    description: format!("refused at {phase}"),
-                }));
+                let description = format!("refused at {phase}");
+                return Err(VmmError::Refused { command: "fault", description }.into());
             }
         }
         Ok(())

@@ -80,6 +80,9 @@ catalogue! {
     /// No such image.
     ImageNotFound = "image_not_found", 404,
         "list the images with `forkd images`";
+    /// No such operation.
+    OperationNotFound = "operation_not_found", 404,
+        "list the operations with `GET /v1/operations`; only the last ones that ended are kept";
     /// No such file in the guest.
     FileNotFound = "file_not_found", 404,
         "check the path: it is one in the sandbox and must be absolute";
@@ -107,6 +110,12 @@ catalogue! {
     /// The sandbox's disk is at the end of as many overlays as are allowed.
     ChainTooDeep = "chain_too_deep", 409,
         "compact the snapshot that it started from with `forkd snapshot compact`, then fork that";
+    /// The operation has ended or come too far.
+    OperationNotCancellable = "operation_not_cancellable", 409,
+        "wait for its end, then remove what it has made";
+    /// Somebody cancelled the operation that did the request.
+    OperationCancelled = "operation_cancelled", 409,
+        "ask again; nothing is left of what was cancelled";
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
         "use mode `diff`, or see `forkd doctor` for what live branching needs";

@@ -9,10 +9,12 @@
 mod build;
 mod client;
 mod error;
+mod events;
 mod target;
 
 pub use build::BuildStream;
 pub use client::{Cascade, Client};
 pub use error::{ApiFailure, ClientError};
+pub use events::{EventStream, ServerEvent};
 pub use forkd_api as api;
 pub use target::Target;

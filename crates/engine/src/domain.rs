@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use forkd_types::{
-    BranchMode, ByteCount, PhaseTimes, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
+    BranchMode, ByteCount, OperationId, PhaseTimes, SandboxId, SandboxState, SnapshotStatus,
+    SnapshotTag,
 };
 
 use crate::EngineError;
@@ -51,6 +52,8 @@ pub struct Snapshot {
     pub status: SnapshotStatus,
     /// Whether it is also on disk and survives a reboot.
     pub durable: bool,
+    /// The operation that makes it, while it is being written.
+    pub operation: Option<OperationId>,
     /// The image at the root of its lineage.
     pub image: String,
     /// Guest RAM.

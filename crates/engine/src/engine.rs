@@ -10,26 +10,27 @@ use forkd_store::{
     Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles,
     used_bytes,
 };
-use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
+use forkd_types::{LayerId, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Accelerator, VmmTools};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
 use crate::branch::{self, BranchOrder};
-use crate::catalog::{Catalog, from_figures};
+use crate::catalog::Catalog;
 use crate::collect::Candidates;
+use crate::events::EventLog;
 use crate::guest::{EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileWrite, Pulse};
+use crate::operation::{OperationKind, Operations, Running, Subject};
 use crate::sandbox::{Order, SandboxHandle, start_child};
 use crate::{
     Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo, ProgressSink,
-    Sandbox, Snapshot, TemplateRequest, Usage, Wait, accelerator, compact, images, reconcile,
-    template,
+    Sandbox, Snapshot, TemplateRequest, Usage, Wait, accelerator, images, reconcile,
 };
 
 /// Everything that one daemon owns. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
@@ -37,6 +38,8 @@ pub(crate) struct Inner {
     pub(crate) files: StoreFiles,
     pub(crate) registry: Registry,
     pub(crate) catalog: Catalog,
+    pub(crate) operations: Arc<Operations>,
+    pub(crate) events: Arc<EventLog>,
     pub(crate) accelerator: Accelerator,
     pub(crate) tools: VmmTools,
     pub(crate) machine: MachineIdentity,
@@ -76,10 +79,13 @@ impl Engine {
         let rows = reconcile::settle_snapshots(&registry)?;
         reconcile::sweep_files(&files, &rows);
         let chosen = accelerator::choose(&config).await?;
+        let events = EventLog::new();
         let inner = Inner {
+            catalog: Catalog::new(rows, files.state().to_owned(), Arc::clone(&events)),
+            operations: Operations::new(Arc::clone(&events)),
+            events,
             files,
             registry,
-            catalog: Catalog::new(rows),
             accelerator: chosen.accelerator,
             tools: chosen.tools,
             machine: chosen.identity,
@@ -95,8 +101,9 @@ impl Engine {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Removes all sandboxes and waits for work in the background.
+    /// Cancels what makes snapshots, removes all sandboxes and waits for work in the background.
     pub async fn shut_down(&self) {
+        self.inner.operations.cancel_makers();
         for handle in self.inner.sandboxes() {
             if let Err(error) = self.remove_sandbox(handle.id()).await {
                 tracing::warn!(sandbox = %handle.id(), %error, "cannot remove a sandbox");
@@ -105,6 +112,7 @@ impl Engine {
         self.inner.starting.close();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+        self.inner.events.close();
     }
 
     /// What executes guests here.
@@ -128,14 +136,15 @@ impl Engine {
         request: TemplateRequest,
         progress: Arc<dyn ProgressSink>,
     ) -> Result<Snapshot, EngineError> {
-        template::build(&self.inner, &request, progress.as_ref()).await?;
-        self.snapshot(&request.tag)
+        let tag = request.tag.clone();
+        self.begin_template(request, progress)?.finished().await?;
+        self.snapshot(&tag)
     }
 
     /// All snapshots, oldest first.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        self.inner.catalog.list().into_iter().map(|row| self.inner.snapshot(row)).collect()
+        self.inner.catalog.view_all()
     }
 
     /// One snapshot.
@@ -143,7 +152,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownSnapshot`].
     pub fn snapshot(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
-        self.inner.catalog.get(tag).map(|row| self.inner.snapshot(row))
+        self.inner.catalog.view(tag)
     }
 
     /// Waits until a snapshot is usable.
@@ -151,7 +160,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::SnapshotNotReady`] when it fails instead.
     pub async fn wait_ready(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
-        self.inner.catalog.settled(tag).await.map(|row| self.inner.snapshot(row))
+        self.inner.catalog.settled(tag).await?;
+        self.snapshot(tag)
     }
 
     /// Makes the snapshot `to` of `tag`: the same state, depending on no other snapshot.
@@ -165,7 +175,7 @@ impl Engine {
         tag: &SnapshotTag,
         to: &SnapshotTag,
     ) -> Result<Snapshot, EngineError> {
-        compact::compact(&self.inner, tag, to).await?;
+        self.begin_compact(tag, to)?.finished().await?;
         self.snapshot(to)
     }
 
@@ -293,11 +303,11 @@ impl Engine {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let tag = request.tag.unwrap_or_else(|| SnapshotTag::for_branch(id, now));
-        self.reserve_branch(&handle, &tag)?;
+        let operation = self.reserve_branch(&handle, &tag)?;
         let (resumed, has_resumed) = oneshot::channel();
         let (done, outcome) = oneshot::channel();
-        let order =
-            BranchOrder { tag: tag.clone(), mode: request.mode, requested_at, resumed, done };
+        let (tag_of_order, mode) = (tag.clone(), request.mode);
+        let order = BranchOrder { tag: tag_of_order, mode, requested_at, operation, resumed, done };
         if let Err(error) = handle.order(Order::Branch(Box::new(order))) {
             self.inner.catalog.remove(&self.inner.registry, &tag)?;
             return Err(error);
@@ -314,7 +324,11 @@ impl Engine {
         Ok(Branch { snapshot: self.snapshot(&tag)?, children })
     }
 
-    fn reserve_branch(&self, handle: &SandboxHandle, tag: &SnapshotTag) -> Result<(), EngineError> {
+    fn reserve_branch(
+        &self,
+        handle: &SandboxHandle,
+        tag: &SnapshotTag,
+    ) -> Result<Running, EngineError> {
         let origin = self.inner.catalog.get(&handle.sandbox().snapshot_tag)?;
         let manifest = SnapshotManifest {
             layers: Vec::new(),
@@ -323,7 +337,10 @@ impl Engine {
             branched_from: Some(handle.id().clone()),
             ..origin.manifest
         };
-        self.inner.catalog.reserve(&self.inner.registry, tag, manifest)
+        let id = OperationId::random();
+        self.inner.catalog.reserve(&self.inner.registry, tag, manifest, &id)?;
+        let subject = Subject { snapshot: Some(tag.clone()), sandbox: Some(handle.id().clone()) };
+        Ok(self.inner.operations.start(id, OperationKind::Branch, subject))
     }
 
     /// Runs a program in a sandbox.
@@ -478,25 +495,5 @@ impl Inner {
             made_with: row.manifest.machine.to_string(),
             running: self.machine.to_string(),
         })
-    }
-
-    fn snapshot(&self, row: SnapshotRow) -> Snapshot {
-        let branch = row.figures.as_ref().map(from_figures);
-        Snapshot {
-            directory: self.files.state().to_owned(),
-            created_at: row.created_at,
-            branched_from: row.manifest.branched_from,
-            parent_tag: row.manifest.parent_tag,
-            status: row.status,
-            durable: row.durable,
-            image: row.manifest.image,
-            memory: row.manifest.memory,
-            vcpus: row.manifest.vcpus,
-            memory_layer: branch.as_ref().map_or(row.manifest.memory, |report| report.stored),
-            branch,
-            error: row.error,
-            chain_depth: row.manifest.layers.len(),
-            tag: row.tag,
-        }
     }
 }

@@ -92,6 +92,15 @@ pub const EXEC_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Collected output of one exec; more is an error, never a silent cut.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 64 << 20;
 
+/// Operations that have ended and can still be asked for.
+pub const OPERATIONS_ENDED_KEPT: usize = 256;
+
+/// For one request to wait for an operation.
+pub const OPERATION_WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// Events that a reader can go back to.
+pub const EVENTS_KEPT: usize = 4096;
+
 /// Body of one API request; file uploads are streamed and not counted here.
 pub const REQUEST_BODY_BYTES_MAX: usize = 8 << 20;
 

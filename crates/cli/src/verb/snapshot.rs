@@ -62,7 +62,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
 }
 
 async fn compact(global: &Global, tag: &str, to: String) -> anyhow::Result<()> {
-    let body = CompactSnapshot { to };
+    let body = CompactSnapshot::new(to);
     let snapshot = connect::client(global).await?.compact_snapshot(tag, &body).await?;
     if global.json {
         return output::json(&snapshot);

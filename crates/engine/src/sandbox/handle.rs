@@ -1,11 +1,12 @@
 //! What the engine knows of a sandbox without asking its task.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forkd_types::{LayerId, SandboxId, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::branch::BranchOrder;
+use crate::events::{Change, EventLog, SandboxChange};
 use crate::guest::GuestAgent;
 use crate::{EngineError, Sandbox};
 
@@ -25,6 +26,7 @@ pub(crate) struct SandboxHandle {
     id: SandboxId,
     view: Mutex<View>,
     orders: mpsc::Sender<Order>,
+    events: Arc<EventLog>,
 }
 
 struct View {
@@ -38,11 +40,11 @@ struct View {
 
 impl SandboxHandle {
     /// A handle, and the queue that its task takes orders from.
-    pub(crate) fn new(sandbox: Sandbox) -> (Self, mpsc::Receiver<Order>) {
+    pub(crate) fn new(sandbox: Sandbox, events: Arc<EventLog>) -> (Self, mpsc::Receiver<Order>) {
         let (orders, queue) = mpsc::channel(ORDERS_WAITING_MAX);
         let view = View { agent: None, overlays: Vec::new(), layers: Vec::new(), sandbox };
         let id = view.sandbox.id.clone();
-        (Self { id, view: Mutex::new(view), orders }, queue)
+        (Self { id, view: Mutex::new(view), orders, events }, queue)
     }
 
     fn lock(&self) -> MutexGuard<'_, View> {
@@ -58,16 +60,28 @@ impl SandboxHandle {
         self.lock().sandbox.clone()
     }
 
-    /// Changes what is known.
+    /// Changes what is known, and tells of another state or another reason for it.
     ///
     /// # Panics
     /// In debug builds, when a change of state is not a hop of the table.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Sandbox)) {
+        use SandboxState::{Branching, Dead, Gone, Running, Starting, Stopping};
         let mut view = self.lock();
-        let before = view.sandbox.state;
+        let (before, reason) = (view.sandbox.state, view.sandbox.error.clone());
         change(&mut view.sandbox);
         let after = view.sandbox.state;
         debug_assert!(before == after || before.can_become(after), "{before} -> {after}");
+        let change = match (before, after) {
+            (Starting, Running) => SandboxChange::Started,
+            // Nobody has heard of it.
+            (Starting, _) => return,
+            (_, after) if after == before && reason == view.sandbox.error => return,
+            (_, Dead) => SandboxChange::Dead,
+            (_, Gone) => SandboxChange::Removed,
+            (_, Starting | Running | Branching | Stopping) => SandboxChange::State,
+        };
+        // While it is locked, so that events have the order of the changes.
+        self.events.push(Change::Sandbox(change, Box::new(view.sandbox.clone())));
     }
 
     pub(crate) fn set_agent(&self, agent: GuestAgent) {

@@ -31,7 +31,7 @@ pub(crate) async fn start_child(
     let row = inner.catalog.ready(tag)?;
     inner.require_compatible(&row)?;
     let id = SandboxId::random();
-    let (handle, orders) = SandboxHandle::new(Sandbox {
+    let sandbox = Sandbox {
         id: id.clone(),
         snapshot_tag: tag.clone(),
         created_at: SystemTime::now(),
@@ -41,7 +41,8 @@ pub(crate) async fn start_child(
         hostname: id.to_string(),
         started_in: None,
         error: None,
-    });
+    };
+    let (handle, orders) = SandboxHandle::new(sandbox, Arc::clone(&inner.events));
     let handle = Arc::new(handle);
     // Known from here on, so that nobody removes the snapshot under it.
     inner.add_sandbox(Arc::clone(&handle));
@@ -194,10 +195,8 @@ fn damaged(row: &SnapshotRow, what: &'static str, id: &LayerId, state: &str) -> 
 
 /// Opens the layers of a snapshot, base first; one that is missing or damaged is refused by name.
 pub(crate) fn open_layers(inner: &Inner, row: &SnapshotRow) -> Result<Vec<Layer>, EngineError> {
-    inner.open_chain(&row.manifest.layers).map_err(|error| match error {
-        EngineError::Store(error) => damaged_layer(row, error),
-        other => other,
-    })
+    let open = |id| inner.files.open_layer(id).map_err(|error| damaged_layer(row, error));
+    row.manifest.layers.iter().map(open).collect()
 }
 
 /// The error for a snapshot of which a layer is missing or damaged, as the store says.
