@@ -5,3 +5,4 @@
 mod cancelled_operations_leave_nothing;
 mod events_tell_every_change_in_order;
 mod gate;
+mod limits_and_leases_hold;

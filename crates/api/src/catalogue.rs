@@ -158,6 +158,11 @@ catalogue! {
     /// Too many requests wait for one sandbox.
     SandboxBusy = "sandbox_busy", 503,
         "wait for the requests under way, then try again; the header Retry-After says when";
+    /// The daemon has as much as it is allowed to.
+    LimitReached = "limit_reached", 503,
+        "remove what is no longer needed, wait for branches under way, or start the daemon with \
+         more: `forkd serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, or \
+         set FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES";
     /// The guest agent did not answer in time.
     GuestSilent = "guest_silent", 504,
         "the guest may be overloaded: try again, or look at `forkd logs`";

@@ -13,6 +13,7 @@ mod check;
 mod command;
 mod daemon;
 mod operation;
+mod options;
 mod sandbox;
 mod snapshot;
 mod text;
@@ -23,7 +24,7 @@ pub use check::FieldError;
 pub use command::{CheckedExec, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Pong};
 pub use daemon::{Health, Image, Version};
 pub use operation::{LostEvents, Operation, check_wait};
-pub use sandbox::{CreateSandboxes, Sandbox};
+pub use sandbox::{CheckedCreateSandboxes, CreateSandboxes, Sandbox};
 pub use snapshot::{
     BuildEvent, CheckedCreateSnapshot, CompactSnapshot, CreateSnapshot, Snapshot, SnapshotInfo,
 };

@@ -172,6 +172,19 @@ impl Client {
         self.get("/v1/sandboxes").await
     }
 
+    /// `GET /v1/sandboxes?metadata.key=value`: those whose metadata has all of these words.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn sandboxes_with(
+        &self,
+        metadata: &[(String, String)],
+    ) -> Result<Vec<Sandbox>, ClientError> {
+        let filter = metadata.iter().map(|(key, value)| (format!("metadata.{key}"), value));
+        let filter: Vec<_> = filter.collect();
+        self.json(self.request(Method::GET, "/v1/sandboxes").query(&filter)).await
+    }
+
     /// `POST /v1/sandboxes`: starts sandboxes from a snapshot.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use forkd_engine::{AcceleratorChoice, EngineConfig, HostFeatures};
+use forkd_engine::{AcceleratorChoice, EngineConfig, HostFeatures, Limits};
 
 /// Where the daemon works, with what, and where it listens.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct ServeConfig {
     pub accelerator: AcceleratorChoice,
     /// QEMU; by default the distribution's.
     pub qemu: Option<PathBuf>,
+    /// How much there may be at once.
+    pub limits: Limits,
     /// A loopback address to listen on besides.
     pub listen: Option<SocketAddr>,
 }
@@ -42,6 +44,7 @@ impl ServeConfig {
             features: HostFeatures::ALL,
             kvm_probe_deadline: forkd_types::limit::KVM_PROBE_DEADLINE,
             deadlines: forkd_types::limit::Deadlines::default(),
+            limits: self.limits,
             probe: None,
         }
     }

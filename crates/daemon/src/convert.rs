@@ -36,6 +36,10 @@ pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox) -> Sandbox {
         hostname: sandbox.hostname,
         start_ms: sandbox.started_in.map(milliseconds),
         error: sandbox.error,
+        metadata: (*sandbox.options.metadata).clone(),
+        ttl_secs: sandbox.options.ttl.map(|ttl| ttl.as_secs()),
+        idle_timeout_secs: sandbox.options.idle_timeout.map(|timeout| timeout.as_secs()),
+        expires_at_unix: sandbox.expires_at.map(unix_seconds),
     }
 }
 

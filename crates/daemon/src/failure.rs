@@ -48,7 +48,10 @@ impl IntoResponse for Failure {
         let entry = self.code.entry();
         let status =
             StatusCode::from_u16(entry.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if status.is_server_error() {
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            // It passes by itself, or the client asks for too much: no defect.
+            tracing::info!(code = entry.name, error = %self.message, "request put off");
+        } else if status.is_server_error() {
             tracing::error!(code = entry.name, error = %self.message, "request failed");
         } else {
             tracing::debug!(code = entry.name, error = %self.message, "request refused");

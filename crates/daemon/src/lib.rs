@@ -22,7 +22,7 @@ mod serve;
 mod socket;
 
 pub use config::ServeConfig;
-pub use forkd_engine::AcceleratorChoice;
+pub use forkd_engine::{AcceleratorChoice, Limits};
 pub use lock::LockError;
 pub use router::openapi_json;
 pub use serve::{ServeError, serve};

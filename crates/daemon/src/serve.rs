@@ -176,6 +176,7 @@ mod tests {
             shim: "/shim.so".into(),
             accelerator: AcceleratorChoice::Auto,
             qemu: None,
+            limits: forkd_engine::Limits::default(),
             listen: Some(listen.parse().unwrap()),
         }
     }

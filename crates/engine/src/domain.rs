@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use forkd_types::{
@@ -124,6 +125,21 @@ pub struct Sandbox {
     pub started_in: Option<Duration>,
     /// Why it is dead.
     pub error: Option<String>,
+    /// What its creator wanted.
+    pub options: SandboxOptions,
+    /// When it will be removed, unless it is used before.
+    pub expires_at: Option<SystemTime>,
+}
+
+/// What the creator of a sandbox may want of it. Its children do not inherit it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxOptions {
+    /// Words of its creator's, which mean nothing here.
+    pub metadata: Arc<BTreeMap<String, String>>,
+    /// It is removed so long after it was requested.
+    pub ttl: Option<Duration>,
+    /// It is removed when it was not used for so long: no request to its guest or for a branch.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// A branch to be taken.

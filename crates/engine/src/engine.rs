@@ -10,21 +10,24 @@ use forkd_store::{
     Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles,
     used_bytes,
 };
-use forkd_types::{LayerId, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
+use forkd_types::{ByteCount, LayerId, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Accelerator, VmmTools};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
+use crate::admission::{Admission, Place};
 use crate::branch::{self, BranchOrder};
 use crate::catalog::Catalog;
 use crate::collect::Candidates;
 use crate::events::EventLog;
 use crate::guest::{EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileWrite, Pulse};
 use crate::operation::{OperationKind, Operations, Running, Subject};
-use crate::sandbox::{Order, SandboxHandle, start_child};
+use crate::sandbox::{InUse, Order, SandboxHandle, start_child};
 use crate::{
     Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo, ProgressSink,
-    Sandbox, Snapshot, TemplateRequest, Usage, Wait, accelerator, images, reconcile,
+    Sandbox, SandboxOptions, Snapshot, TemplateRequest, Usage, Wait, accelerator, images,
+    reconcile,
 };
 
 /// Everything that one daemon owns. Cheap to clone.
@@ -38,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) files: StoreFiles,
     pub(crate) registry: Registry,
     pub(crate) catalog: Catalog,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) operations: Arc<Operations>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) accelerator: Accelerator,
@@ -82,6 +86,7 @@ impl Engine {
         let events = EventLog::new();
         let inner = Inner {
             catalog: Catalog::new(rows, files.state().to_owned(), Arc::clone(&events)),
+            admission: Admission::new(config.limits),
             operations: Operations::new(Arc::clone(&events)),
             events,
             files,
@@ -232,9 +237,24 @@ impl Engine {
     /// # Errors
     /// The first error; children that were started are removed.
     pub async fn fork(&self, tag: &SnapshotTag, count: u32) -> Result<Vec<Sandbox>, EngineError> {
+        self.fork_with(tag, count, SandboxOptions::default()).await
+    }
+
+    /// The same, with what the creator wants of each.
+    ///
+    /// # Errors
+    /// As [`Self::fork`].
+    pub async fn fork_with(
+        &self,
+        tag: &SnapshotTag,
+        count: u32,
+        options: SandboxOptions,
+    ) -> Result<Vec<Sandbox>, EngineError> {
         let mut started = Vec::new();
         let mut failed = None;
-        for result in self.start_children(tag, count).await? {
+        let memory = self.inner.catalog.ready(tag)?.manifest.memory;
+        let places = self.places(count, memory)?;
+        for result in self.start_children(tag, places, &options).await {
             match result {
                 Ok(sandbox) => started.push(sandbox),
                 Err(error) => {
@@ -249,27 +269,34 @@ impl Engine {
         Err(error)
     }
 
-    async fn start_children(
-        &self,
-        tag: &SnapshotTag,
-        count: u32,
-    ) -> Result<Vec<Result<Sandbox, EngineError>>, EngineError> {
+    /// Places for children, before anything is done for them.
+    fn places(&self, count: u32, memory: ByteCount) -> Result<Vec<Place>, EngineError> {
         if count > limit::CHILDREN_PER_REQUEST_MAX {
             let problem = format!("{count} is more than {}", limit::CHILDREN_PER_REQUEST_MAX);
             return Err(EngineError::BadRequest { field: "n", problem });
         }
-        let start = |_| {
-            let (inner, tag) = (Arc::clone(&self.inner), tag.clone());
+        self.inner.admission.sandboxes(count, memory)
+    }
+
+    async fn start_children(
+        &self,
+        tag: &SnapshotTag,
+        places: Vec<Place>,
+        options: &SandboxOptions,
+    ) -> Vec<Result<Sandbox, EngineError>> {
+        let start = |place| {
+            let (inner, tag, options) = (Arc::clone(&self.inner), tag.clone(), options.clone());
+            let start = async move { start_child(&inner, &tag, place, options).await };
             // A task of its own: a client that goes away must not leave half a child.
-            self.inner.tasks.spawn(async move { start_child(&inner, &tag).await })
+            self.inner.tasks.spawn(start.in_current_span())
         };
-        let tasks: Vec<_> = (0..count).map(start).collect();
+        let tasks: Vec<_> = places.into_iter().map(start).collect();
         let mut results = Vec::with_capacity(tasks.len());
         for task in tasks {
             let result = task.await;
             results.push(result.unwrap_or_else(|e| Err(EngineError::Internal(e.to_string()))));
         }
-        Ok(results)
+        results
     }
 
     /// Removes a sandbox: its VM ends at once.
@@ -279,7 +306,7 @@ impl Engine {
     pub async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), EngineError> {
         let handle = self.inner.handle(id)?;
         let (done, removed) = oneshot::channel();
-        handle.order(Order::Remove(done))?;
+        handle.queue()?.send(Order::Remove(done));
         removed.await.map_err(|_| EngineError::UnknownSandbox { id: id.clone() })
     }
 
@@ -293,7 +320,7 @@ impl Engine {
         request: BranchRequest,
     ) -> Result<Branch, EngineError> {
         let requested_at = Instant::now();
-        let handle = self.inner.handle(id)?;
+        let handle = self.inner.used(id)?;
         if handle.sandbox().state == SandboxState::Dead {
             return Err(handle.not_running());
         }
@@ -303,15 +330,24 @@ impl Engine {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let tag = request.tag.unwrap_or_else(|| SnapshotTag::for_branch(id, now));
+        let place = self.inner.admission.branch()?;
+        let memory = self.inner.catalog.get(&handle.sandbox().snapshot_tag)?.manifest.memory;
+        let places = self.places(request.children, memory)?;
+        let queued = handle.queue()?;
         let operation = self.reserve_branch(&handle, &tag)?;
         let (resumed, has_resumed) = oneshot::channel();
         let (done, outcome) = oneshot::channel();
-        let (tag_of_order, mode) = (tag.clone(), request.mode);
-        let order = BranchOrder { tag: tag_of_order, mode, requested_at, operation, resumed, done };
-        if let Err(error) = handle.order(Order::Branch(Box::new(order))) {
-            self.inner.catalog.remove(&self.inner.registry, &tag)?;
-            return Err(error);
-        }
+        let order = BranchOrder {
+            tag: tag.clone(),
+            mode: request.mode,
+            requested_at,
+            operation,
+            place,
+            source: self.inner.used(id)?,
+            resumed,
+            done,
+        };
+        queued.send(Order::Branch(Box::new(order)));
         if request.wait == Wait::UntilResumed && has_resumed.await.is_ok() {
             return Ok(Branch { snapshot: self.snapshot(&tag)?, children: Vec::new() });
         }
@@ -320,7 +356,8 @@ impl Engine {
             self.inner.catalog.fail(&self.inner.registry, &tag, &branch::describe(&error));
             return Err(error);
         }
-        let children = self.start_children(&tag, request.children).await?;
+        let options = SandboxOptions::default();
+        let children = self.start_children(&tag, places, &options).await;
         Ok(Branch { snapshot: self.snapshot(&tag)?, children })
     }
 
@@ -352,7 +389,8 @@ impl Engine {
         id: &SandboxId,
         request: ExecRequest,
     ) -> Result<ExecOutput, EngineError> {
-        Ok(self.inner.handle(id)?.agent()?.exec(request).await?)
+        let sandbox = self.inner.used(id)?;
+        Ok(sandbox.agent()?.exec(request).await?)
     }
 
     /// Evaluates Python code in a sandbox's persistent interpreter.
@@ -364,7 +402,8 @@ impl Engine {
         id: &SandboxId,
         request: EvalRequest,
     ) -> Result<EvalOutput, EngineError> {
-        Ok(self.inner.handle(id)?.agent()?.eval(request).await?)
+        let sandbox = self.inner.used(id)?;
+        Ok(sandbox.agent()?.eval(request).await?)
     }
 
     /// Asks a sandbox's guest agent for a sign of life.
@@ -372,7 +411,8 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn ping(&self, id: &SandboxId) -> Result<Pulse, EngineError> {
-        Ok(self.inner.handle(id)?.agent()?.ping(PING_DEADLINE).await?)
+        let sandbox = self.inner.used(id)?;
+        Ok(sandbox.agent()?.ping(PING_DEADLINE).await?)
     }
 
     /// Reads a file of a sandbox.
@@ -380,7 +420,8 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn read_file(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>, EngineError> {
-        Ok(self.inner.handle(id)?.agent()?.read_file(path, FILE_DEADLINE).await?)
+        let sandbox = self.inner.used(id)?;
+        Ok(sandbox.agent()?.read_file(path, FILE_DEADLINE).await?)
     }
 
     /// Writes a file of a sandbox.
@@ -393,7 +434,8 @@ impl Engine {
         write: FileWrite,
         data: Vec<u8>,
     ) -> Result<(), EngineError> {
-        let agent = self.inner.handle(id)?.agent()?;
+        let sandbox = self.inner.used(id)?;
+        let agent = sandbox.agent()?;
         agent.write_file(write, data, FILE_DEADLINE).await?;
         Ok(())
     }
@@ -440,6 +482,7 @@ impl Inner {
     pub(crate) fn discard_sandbox(&self, handle: &SandboxHandle) {
         let candidates = Candidates { layers: handle.layers(), overlays: handle.overlays() };
         self.lock().remove(handle.id());
+        handle.leave();
         self.collect(&candidates);
         self.files.remove_vm_directory(handle.id());
         self.remove_run_directory(handle.id());
@@ -452,9 +495,15 @@ impl Inner {
         self.lock().values().cloned().collect()
     }
 
-    fn handle(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
+    /// A sandbox that is looked at.
+    pub(crate) fn handle(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
         let handle = self.lock().get(id).cloned();
         handle.ok_or_else(|| EngineError::UnknownSandbox { id: id.clone() })
+    }
+
+    /// A sandbox that is used until what this gives is dropped.
+    pub(crate) fn used(&self, id: &SandboxId) -> Result<InUse, EngineError> {
+        self.handle(id).map(InUse::of)
     }
 
     /// Snapshots and sandboxes that build on `tag`.

@@ -100,6 +100,18 @@ pub enum EngineError {
         /// The sandbox.
         id: SandboxId,
     },
+    /// The daemon has as much as it is allowed to.
+    #[error("the limit `{limit}` of {max} is reached: {in_use} in use, {asked} more asked for")]
+    LimitReached {
+        /// As in the configuration.
+        limit: &'static str,
+        /// What is allowed.
+        max: String,
+        /// What there is.
+        in_use: String,
+        /// What the request needs.
+        asked: String,
+    },
     /// The sandbox's disk consists of as many overlays as are allowed.
     #[error("sandbox `{id}` cannot be branched again: its disk has too many overlays")]
     ChainTooDeep {

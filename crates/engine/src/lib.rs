@@ -11,6 +11,7 @@
 //! Does not do: HTTP, command lines, SQL, QMP.
 
 mod accelerator;
+mod admission;
 mod branch;
 mod catalog;
 mod collect;
@@ -30,11 +31,12 @@ mod template;
 mod view;
 
 pub use accelerator::{ProbeVerdict, probe_kvm};
+pub use admission::Limits;
 pub use branch::{BranchProbe, ProbedBranch};
 pub use config::{AcceleratorChoice, EngineConfig, UnknownAccelerator};
 pub use domain::{
     Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress, ProgressSink,
-    Sandbox, Snapshot, TemplateRequest, Usage, Wait,
+    Sandbox, SandboxOptions, Snapshot, TemplateRequest, Usage, Wait,
 };
 pub use engine::Engine;
 pub use error::EngineError;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::StoreError;
 
 /// Raised when a table changes.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS snapshots (
@@ -34,7 +34,8 @@ CREATE TABLE IF NOT EXISTS sandboxes (
     pid_started INTEGER,
     state TEXT NOT NULL,
     created_unix_ms INTEGER NOT NULL,
-    overlays TEXT NOT NULL
+    overlays TEXT NOT NULL,
+    options TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
 ";
 
@@ -151,6 +152,20 @@ pub struct SandboxRow {
     pub created_at: SystemTime,
     /// Overlays that belong to it and to no snapshot.
     pub overlays: Vec<LayerId>,
+    /// What its creator wanted.
+    pub options: SandboxOptionsRow,
+}
+
+/// What the creator of a sandbox wanted of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SandboxOptionsRow {
+    /// Words of its creator's.
+    pub metadata: BTreeMap<String, String>,
+    /// It is removed so long after it was requested.
+    pub ttl_ms: Option<u64>,
+    /// It is removed when it was not used for so long.
+    pub idle_timeout_ms: Option<u64>,
 }
 
 /// The registry of one store.
@@ -241,8 +256,9 @@ impl Registry {
     /// When the database fails.
     pub fn put_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
         let overlays = to_json("sandbox", row.id.as_str(), &row.overlays)?;
+        let options = to_json("sandbox", row.id.as_str(), &row.options)?;
         self.lock().execute(
-            "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             params![
                 row.id.as_str(),
                 row.snapshot_tag.as_str(),
@@ -250,7 +266,8 @@ impl Registry {
                 row.process.map(|(_, started)| i64::try_from(started).unwrap_or(i64::MAX)),
                 row.state.name(),
                 unix_ms(row.created_at),
-                overlays
+                overlays,
+                options
             ],
         )?;
         Ok(())
@@ -308,6 +325,7 @@ fn sandbox_row(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
     let damaged = |how: String| StoreError::RowDamaged { what: "sandbox", name: name.clone(), how };
     let tag: String = row.get("snapshot_tag")?;
     let overlays: String = row.get("overlays")?;
+    let options: String = row.get("options")?;
     let pid: Option<u32> = row.get("pid")?;
     let started: Option<i64> = row.get("pid_started")?;
     Ok(SandboxRow {
@@ -318,6 +336,7 @@ fn sandbox_row(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
             .ok_or_else(|| damaged("its state is unknown".to_owned()))?,
         created_at: from_unix_ms(row.get("created_unix_ms")?),
         overlays: serde_json::from_str(&overlays).map_err(|e| damaged(e.to_string()))?,
+        options: serde_json::from_str(&options).map_err(|e| damaged(e.to_string()))?,
     })
 }
 
@@ -385,6 +404,11 @@ mod tests {
             state: SandboxState::Running,
             created_at: row.created_at,
             overlays: vec![LayerId::random()],
+            options: SandboxOptionsRow {
+                metadata: BTreeMap::from([("user".to_owned(), "é".to_owned())]),
+                ttl_ms: Some(7000),
+                idle_timeout_ms: None,
+            },
         };
         {
             let registry = Registry::open(&path).unwrap();

@@ -31,7 +31,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Images(_) => images::run(&global).await.map(done),
         Verb::Snapshots(_) => snapshots::run(&global).await.map(done),
         Verb::Snapshot(options) => snapshot::run(&global, options).await.map(done),
-        Verb::Ls(_) => ls::run(&global).await.map(done),
+        Verb::Ls(options) => ls::run(&global, options).await.map(done),
         Verb::Fork(options) => fork::run(&global, options).await.map(done),
         Verb::Branch(options) => branch::run(&global, options).await,
         Verb::Exec(options) => exec::run(&global, options).await,

@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use anyhow::Context as _;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Global, Places};
+use crate::args::{Global, Maxima, Places};
 use crate::settings;
 
 /// Run the daemon in the foreground until it is told to stop
@@ -17,6 +17,8 @@ use crate::settings;
 pub(crate) struct Options {
     #[command(flatten)]
     places: Places,
+    #[command(flatten)]
+    maxima: Maxima,
     /// Leave the session of whoever started us
     #[arg(long, hide = true)]
     detached: bool,
@@ -34,7 +36,8 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         .with_ansi(colour)
         .with_writer(std::io::stderr)
         .init();
-    let config = settings::serve_config(global, &options.places)?;
+    let mut config = settings::serve_config(global, &options.places)?;
+    config.limits = settings::limits(&options.maxima);
     settings::secure_run_dir(&config.run_dir)?;
     forkd_daemon::serve(config).await.context("the daemon cannot run")
 }

@@ -25,6 +25,7 @@ use crate::failure::Failure;
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such sandbox"),
         (status = 409, body = ErrorBody, description = "The tag is taken, or it is not running"),
+        (status = 503, body = ErrorBody, description = "A limit is reached; the error says which"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
 pub(crate) async fn branch(
     State(app): State<App>,

@@ -37,12 +37,13 @@ use forkd_types::{BranchMode, BranchPhase, PhaseTimes, SnapshotTag};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::admission::BranchPlace;
 use crate::catalog::to_figures;
 use crate::collect::Candidates;
 use crate::engine::Inner;
 use crate::guest::GuestAgent;
 use crate::operation::Running;
-use crate::sandbox::{Machine, SandboxHandle, WatchedMemory};
+use crate::sandbox::{InUse, Machine, SandboxHandle, WatchedMemory};
 use crate::{BranchReport, EngineError, Flaw};
 
 /// A branch that a sandbox's task is asked for.
@@ -51,6 +52,10 @@ pub(crate) struct BranchOrder {
     pub(crate) mode: BranchMode,
     pub(crate) requested_at: Instant,
     pub(crate) operation: Running,
+    /// Held until it is over.
+    pub(crate) place: BranchPlace,
+    /// The source is in use until it is over.
+    pub(crate) source: InUse,
     /// Told when the source runs again.
     pub(crate) resumed: oneshot::Sender<()>,
     /// Told how it ended.
@@ -105,7 +110,7 @@ pub(crate) fn run(
     runtime: &Handle,
     order: BranchOrder,
 ) -> Machine {
-    let BranchOrder { tag, mode, requested_at, operation, resumed, done } = order;
+    let BranchOrder { tag, mode, requested_at, operation, place, source, resumed, done } = order;
     let (sandbox, id) = (handle.id(), operation.id());
     let span = tracing::info_span!("branch", %sandbox, snapshot = %tag, operation = %id, %mode);
     let _entered = span.enter();
@@ -126,6 +131,7 @@ pub(crate) fn run(
         }
     }
     operation.end(&result);
+    drop((place, source));
     // Whoever asked may have gone away; the snapshot is there all the same.
     done.send(result).ok();
     let superseded = handle.replace_layers(machine.layers());

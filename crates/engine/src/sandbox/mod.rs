@@ -12,12 +12,15 @@ mod handle;
 mod machine;
 mod start;
 mod task;
+mod use_of;
 
 pub(crate) use handle::{Order, SandboxHandle};
 pub(crate) use machine::{LooseOverlay, Machine, Protection, WatchedMemory};
 pub(crate) use start::{
     damaged_layer, image_of, open_layers, require_device_state, require_overlays, start_child,
 };
+
+pub(crate) use use_of::InUse;
 
 use crate::EngineError;
 

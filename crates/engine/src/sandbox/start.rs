@@ -8,24 +8,27 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use forkd_store::{Layer, SandboxRow, SnapshotRow, StoreError};
+use forkd_store::{Layer, SandboxOptionsRow, SandboxRow, SnapshotRow, StoreError};
 use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
 
 use super::task::SandboxTask;
 use super::{Machine, SandboxHandle, blocking};
+use crate::admission::Place;
 use crate::engine::Inner;
 use crate::guest::GuestAgent;
 use crate::images::{self, Image};
-use crate::{EngineError, Sandbox, identity, view};
+use crate::{EngineError, Sandbox, SandboxOptions, identity, view};
 
 /// Starts one child of the snapshot `tag`.
 pub(crate) async fn start_child(
     inner: &Arc<Inner>,
     tag: &SnapshotTag,
+    place: Place,
+    options: SandboxOptions,
 ) -> Result<Sandbox, EngineError> {
     let begun = Instant::now();
     let row = inner.catalog.ready(tag)?;
@@ -41,13 +44,16 @@ pub(crate) async fn start_child(
         hostname: id.to_string(),
         started_in: None,
         error: None,
+        options,
+        expires_at: None,
     };
-    let (handle, orders) = SandboxHandle::new(sandbox, Arc::clone(&inner.events));
+    let (handle, orders) = SandboxHandle::new(sandbox, place, Arc::clone(&inner.events));
     let handle = Arc::new(handle);
     // Known from here on, so that nobody removes the snapshot under it.
     inner.add_sandbox(Arc::clone(&handle));
     match bring_up(inner, &row, &handle).await {
         Ok(machine) => {
+            handle.touch();
             handle.update(|sandbox| {
                 sandbox.state = SandboxState::Running;
                 sandbox.started_in = Some(begun.elapsed());
@@ -145,7 +151,13 @@ fn start_machine(
 /// The row that lets another daemon find this sandbox.
 fn sandbox_row(handle: &SandboxHandle, process: Option<(u32, u64)>) -> SandboxRow {
     let sandbox = handle.sandbox();
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     SandboxRow {
+        options: SandboxOptionsRow {
+            metadata: (*sandbox.options.metadata).clone(),
+            ttl_ms: sandbox.options.ttl.map(ms),
+            idle_timeout_ms: sandbox.options.idle_timeout.map(ms),
+        },
         id: sandbox.id,
         snapshot_tag: sandbox.snapshot_tag,
         process,
