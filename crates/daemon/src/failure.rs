@@ -25,6 +25,11 @@ impl Failure {
         Self::new(ErrorCode::BadRequest, message)
     }
 
+    /// Its place in the catalogue.
+    pub(crate) const fn code(&self) -> ErrorCode {
+        self.code
+    }
+
     /// The body, for answers that carry errors of parts.
     pub(crate) fn body(&self) -> ErrorBody {
         ErrorBody::new(self.code, self.message.clone())
@@ -57,6 +62,8 @@ impl IntoResponse for Failure {
             tracing::debug!(code = entry.name, error = %self.message, "request refused");
         }
         let mut response = (status, Json(self.body())).into_response();
+        // For the metrics.
+        response.extensions_mut().insert(self.code);
         if let Some(secs) = self.code.retry_after_secs() {
             response.headers_mut().insert(RETRY_AFTER, secs.into());
         }

@@ -119,7 +119,8 @@ async fn observe(State(app): State<App>, request: Request, next: Next) -> Respon
         let mut response = next.run(request).await;
         let status = response.status().as_u16();
         let route = route.as_deref().unwrap_or("none");
-        app.metrics.answered(method_label(method.as_str()), route, status);
+        let error = response.extensions().get::<ErrorCode>().copied();
+        app.metrics.answered(method_label(method.as_str()), route, status, error);
         tracing::debug!(status, took = ?started.elapsed(), "answered");
         if let Ok(value) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(REQUEST_ID, value);

@@ -74,8 +74,16 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
     let _locks = take_directories(&config)?;
     let engine = Engine::open(config.engine()).await?;
     let app = App { engine: engine.clone(), metrics: Arc::new(Metrics::new()) };
+    let counting = {
+        let app = app.clone();
+        tokio::spawn(async move { app.metrics.follow(&app.engine).await })
+    };
     let served = listen_and_serve(&config, app, stop).await;
     engine.shut_down().await;
+    // It ends with the engine's events.
+    if counting.await.is_err() {
+        tracing::warn!("the metrics have died");
+    }
     let (mut servers, _socket_file) = served?;
     // Requests that wait for a sandbox have failed by now; the rest gets its answer.
     let drained = tokio::time::timeout(DRAIN_DEADLINE, async {

@@ -195,14 +195,3 @@ pub struct NoProgress;
 impl ProgressSink for NoProgress {
     fn step(&self, _name: &str) {}
 }
-
-/// What the engine has and holds, for metrics and `doctor`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Sandboxes by state.
-    pub sandboxes: BTreeMap<&'static str, usize>,
-    /// Snapshots by status.
-    pub snapshots: BTreeMap<&'static str, usize>,
-    /// Bytes in the hot directory.
-    pub hot: ByteCount,
-}

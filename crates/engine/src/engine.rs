@@ -8,7 +8,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use forkd_store::{
     Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles,
-    used_bytes,
 };
 use forkd_types::{ByteCount, LayerId, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Accelerator, VmmTools};
@@ -24,10 +23,11 @@ use crate::events::EventLog;
 use crate::guest::{EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileWrite, Pulse};
 use crate::operation::{OperationKind, Operations, Running, Subject};
 use crate::sandbox::{InUse, Order, SandboxHandle, start_child};
+use crate::usage::Tally;
+use crate::vmm_memory::VmmMemories;
 use crate::{
     Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo, ProgressSink,
-    Sandbox, SandboxOptions, Snapshot, TemplateRequest, Usage, Wait, accelerator, images,
-    reconcile,
+    Sandbox, SandboxOptions, Snapshot, TemplateRequest, Wait, accelerator, images, reconcile,
 };
 
 /// Everything that one daemon owns. Cheap to clone.
@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) admission: Arc<Admission>,
     pub(crate) operations: Arc<Operations>,
     pub(crate) events: Arc<EventLog>,
+    pub(crate) tally: Tally,
+    pub(crate) vmm_memories: VmmMemories,
     pub(crate) accelerator: Accelerator,
     pub(crate) tools: VmmTools,
     pub(crate) machine: MachineIdentity,
@@ -89,6 +91,8 @@ impl Engine {
             admission: Admission::new(config.limits),
             operations: Operations::new(Arc::clone(&events)),
             events,
+            tally: Tally::default(),
+            vmm_memories: VmmMemories::default(),
             files,
             registry,
             accelerator: chosen.accelerator,
@@ -452,20 +456,6 @@ impl Engine {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(source) => Err(StoreError::File { what: "read", path, source }.into()),
         }
-    }
-
-    /// How much there is of everything.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        let mut usage = Usage::default();
-        for sandbox in self.sandboxes() {
-            *usage.sandboxes.entry(sandbox.state.name()).or_default() += 1;
-        }
-        for row in self.inner.catalog.list() {
-            *usage.snapshots.entry(row.status.name()).or_default() += 1;
-        }
-        usage.hot = used_bytes(self.inner.files.hot()).unwrap_or_default();
-        usage
     }
 }
 

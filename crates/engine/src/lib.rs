@@ -28,7 +28,9 @@ mod operation;
 mod reconcile;
 mod sandbox;
 mod template;
+mod usage;
 mod view;
+mod vmm_memory;
 
 pub use accelerator::{ProbeVerdict, probe_kvm};
 pub use admission::Limits;
@@ -36,7 +38,7 @@ pub use branch::{BranchProbe, ProbedBranch};
 pub use config::{AcceleratorChoice, EngineConfig, UnknownAccelerator};
 pub use domain::{
     Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress, ProgressSink,
-    Sandbox, SandboxOptions, Snapshot, TemplateRequest, Usage, Wait,
+    Sandbox, SandboxOptions, Snapshot, TemplateRequest, Wait,
 };
 pub use engine::Engine;
 pub use error::EngineError;
@@ -44,3 +46,5 @@ pub use events::{Change, EventReader, Next, OperationChange, SandboxChange, Snap
 pub use forkd_capture::{Flaw, HostFeatures};
 pub use forkd_vmm::{Accelerator, GuestRam, VmmError};
 pub use operation::{Begun, Operation, OperationKind, OperationState, Progress};
+pub use usage::Usage;
+pub use vmm_memory::VmmMemory;

@@ -46,5 +46,5 @@ pub use registry::{
     MachineIdentity, Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotManifest,
     SnapshotRow,
 };
-pub use space::{free_bytes, used_bytes};
+pub use space::{allocated_bytes, free_bytes};
 pub use view::{MappingPlan, PlannedRun};

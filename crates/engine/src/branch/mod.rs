@@ -221,6 +221,7 @@ impl Context<'_> {
         report.faults = stats.faults;
         report.fault_service_median = stats.fault_service_median;
         report.fault_service_max = stats.fault_service_max;
+        self.inner.tally.add_faults(&stats.fault_service);
         self.operation.step(BranchPhase::Seal.name());
         let below = steps.time(BranchPhase::Seal, || {
             self.seal_layer(&after.below, after.sink, pages, &after.device_state)
