@@ -105,7 +105,9 @@ impl<S: Send + Sync> FromRequestParts<S> for SandboxPath {
         let unknown = |error: forkd_types::IdError| {
             Failure::new(ErrorCode::SandboxNotFound, error.to_string())
         };
-        text.parse().map(Self).map_err(unknown)
+        let id = text.parse().map_err(unknown)?;
+        tracing::Span::current().record("sandbox", tracing::field::display(&id));
+        Ok(Self(id))
     }
 }
 
@@ -120,7 +122,9 @@ impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
         let unknown = |error: forkd_types::TagError| {
             Failure::new(ErrorCode::SnapshotNotFound, error.to_string())
         };
-        text.parse().map(Self).map_err(unknown)
+        let id = text.parse().map_err(unknown)?;
+        tracing::Span::current().record("snapshot", tracing::field::display(&id));
+        Ok(Self(id))
     }
 }
 
@@ -135,7 +139,9 @@ impl<S: Send + Sync> FromRequestParts<S> for OperationPath {
         let unknown = |error: forkd_types::IdError| {
             Failure::new(ErrorCode::OperationNotFound, error.to_string())
         };
-        text.parse().map(Self).map_err(unknown)
+        let id = text.parse().map_err(unknown)?;
+        tracing::Span::current().record("operation", tracing::field::display(&id));
+        Ok(Self(id))
     }
 }
 

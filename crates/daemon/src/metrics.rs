@@ -1,4 +1,5 @@
-//! Counters, gauges and histograms for Prometheus, in base units. What each means: `docs/metrics.md`.
+//! Counters, gauges and histograms for Prometheus, in base units. What each means:
+//! `docs/metrics.md`.
 //!
 //! Branches, starts and operations are counted as the engine's events tell of them, so it does not
 //! matter who asked for them and whether anybody waited.
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use forkd_api::ErrorCode;
 use forkd_engine::{
-    BranchReport, Change, Engine, Next, Operation, OperationChange, OperationState, Sandbox,
+    BranchReport, Change, EventReader, Next, Operation, OperationChange, OperationState, Sandbox,
     SandboxChange, SnapshotChange, Usage, VmmMemory,
 };
 use forkd_types::{BranchMode, BranchPhase, ByteCount, TimeHistogram};
@@ -339,8 +340,7 @@ impl Metrics {
     }
 
     /// Counts what happens, until the engine ends.
-    pub(crate) async fn follow(&self, engine: &Engine) {
-        let mut events = engine.events(None);
+    pub(crate) async fn follow(&self, mut events: EventReader) {
         while let Some(next) = events.next().await {
             match next {
                 Next::Event(change) => self.count(&change),

@@ -13,6 +13,7 @@ use axum::routing::get;
 use forkd_api::ErrorCode;
 use forkd_types::limit;
 use tracing::Instrument as _;
+use tracing::field::Empty;
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -113,7 +114,16 @@ async fn observe(State(app): State<App>, request: Request, next: Next) -> Respon
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let path = request.uri().path();
-    let span = tracing::info_span!("request", id, %method, path);
+    // The extractors of the path fill in what it is about.
+    let span = tracing::info_span!(
+        "request",
+        id,
+        %method,
+        path,
+        sandbox = Empty,
+        snapshot = Empty,
+        operation = Empty
+    );
     let started = Instant::now();
     async move {
         let mut response = next.run(request).await;

@@ -75,8 +75,8 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
     let engine = Engine::open(config.engine()).await?;
     let app = App { engine: engine.clone(), metrics: Arc::new(Metrics::new()) };
     let counting = {
-        let app = app.clone();
-        tokio::spawn(async move { app.metrics.follow(&app.engine).await })
+        let (metrics, events) = (Arc::clone(&app.metrics), engine.events(None));
+        tokio::spawn(async move { metrics.follow(events).await })
     };
     let served = listen_and_serve(&config, app, stop).await;
     engine.shut_down().await;

@@ -44,7 +44,10 @@ pub(crate) fn begin(
         let operation = Arc::new(operation);
         let result = compact_reserved(&inner, &tag, &to, &operation).await;
         match &result {
-            Ok(()) => branch::publish_in_background(&inner, &to),
+            Ok(()) => {
+                tracing::info!("compacted");
+                branch::publish_in_background(&inner, &to);
+            }
             Err(error) => give_up(&inner, &to, error),
         }
         operation.end(&result);

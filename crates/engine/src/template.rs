@@ -61,6 +61,10 @@ pub(crate) fn begin(
         {
             tracing::error!(%error, "a failed template keeps its tag");
         }
+        match &built {
+            Ok(()) => tracing::info!("built"),
+            Err(error) => tracing::info!(%error, "not built"),
+        }
         operation.end(&built);
         built
     };

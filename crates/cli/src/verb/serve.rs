@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Global, Maxima, Places};
@@ -19,9 +20,39 @@ pub(crate) struct Options {
     places: Places,
     #[command(flatten)]
     maxima: Maxima,
+    /// How the log is written: for people, or a JSON object a line
+    #[arg(
+        long,
+        env = "FORKD_LOG_FORMAT",
+        value_enum,
+        default_value_t,
+        value_name = "HOW",
+        hide_env_values = true
+    )]
+    log_format: LogFormat,
     /// Leave the session of whoever started us
     #[arg(long, hide = true)]
     detached: bool,
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// A JSON object a line, with the fields of all spans
+    Json,
+}
+
+fn start_log(format: LogFormat) {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let filter = EnvFilter::try_from_env("FORKD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(colour).init(),
+        LogFormat::Json => log.json().init(),
+    }
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
@@ -29,13 +60,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         // A signal from the terminal is meant for the command that started us.
         rustix::process::setsid().context("leave the session")?;
     }
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let filter = EnvFilter::try_from_env("FORKD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(colour)
-        .with_writer(std::io::stderr)
-        .init();
+    start_log(options.log_format);
     let mut config = settings::serve_config(global, &options.places)?;
     config.limits = settings::limits(&options.maxima);
     settings::secure_run_dir(&config.run_dir)?;

@@ -76,9 +76,8 @@ async fn write_events(
     let last = match outcome {
         Ok(snapshot) => BuildEvent::Snapshot(Box::new(convert::snapshot(snapshot))),
         Err(failure) => {
-            let body = failure.body();
-            tracing::error!(code = body.code, error = body.error, "template build failed");
-            BuildEvent::Error(body)
+            failure.log();
+            BuildEvent::Error(failure.body())
         }
     };
     write_line(&mut writer, &last).await;

@@ -31,7 +31,8 @@ pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut 
             inner.collect(&Candidates { layers: superseded, overlays: Vec::new() });
         }
         Err(error) => {
-            tracing::warn!(sandbox = %handle.id(), %error, "a chain stays unmerged");
+            let id = operation.id();
+            tracing::warn!(sandbox = %handle.id(), operation = %id, %error, "a chain stays unmerged");
         }
     }
 }
@@ -77,7 +78,8 @@ pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut 
         Err(error) => {
             inner.files.remove_overlay(&merged);
             if !machine.vm.has_ended() {
-                tracing::warn!(sandbox = %handle.id(), %error, "a disk stays unflattened");
+                let (sandbox, id) = (handle.id(), operation.id());
+                tracing::warn!(%sandbox, operation = %id, %error, "a disk stays unflattened");
             }
         }
     }

@@ -123,7 +123,10 @@ pub(crate) fn run(
         .unwrap_or_else(|_| Err(EngineError::Internal("the branch panicked".to_owned())))
         .map_err(|error| explain(error, &mut machine));
     match &result {
-        Ok(()) => publish::in_background(inner, &tag),
+        Ok(()) => {
+            tracing::info!(took = ?requested_at.elapsed(), "branched");
+            publish::in_background(inner, &tag);
+        }
         Err(error) => {
             tracing::info!(%error, "branch failed");
             settle::remove_device_state(inner, handle.id());

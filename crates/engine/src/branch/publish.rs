@@ -29,7 +29,10 @@ pub(crate) fn in_background(inner: &Arc<Inner>, tag: &SnapshotTag) {
         let published = in_turn(&inner, &tag, &operation).await;
         operation.end(&published);
         match published {
-            Ok(()) | Err(EngineError::UnknownSnapshot { .. } | EngineError::Cancelled { .. }) => {}
+            Ok(()) => tracing::info!("published"),
+            Err(EngineError::UnknownSnapshot { .. } | EngineError::Cancelled { .. }) => {
+                tracing::info!("not published, because nobody wants it any more");
+            }
             Err(error) => {
                 let error = describe(&error);
                 tracing::warn!(%error, "a snapshot is not durable");
@@ -50,8 +53,7 @@ async fn in_turn(
     operation.commit("it is being written")?;
     operation.step(BranchPhase::Publish.name());
     let (inner, tag, operation) = (Arc::clone(inner), tag.clone(), Arc::clone(operation));
-    let span = tracing::Span::current();
-    blocking(move || span.in_scope(|| publish(&inner, &tag, &operation))).await?
+    blocking(move || publish(&inner, &tag, &operation)).await?
 }
 
 fn publish(inner: &Inner, tag: &SnapshotTag, operation: &Running) -> Result<(), EngineError> {

@@ -24,11 +24,12 @@ pub(crate) use use_of::InUse;
 
 use crate::EngineError;
 
-/// Runs blocking work on a thread that may wait.
+/// Runs blocking work on a thread that may wait, in the span of whoever waits for it.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, EngineError> {
-    tokio::task::spawn_blocking(work)
+    let span = tracing::Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work))
         .await
         .map_err(|error| EngineError::Internal(format!("blocking work ended: {error}")))
 }

@@ -14,6 +14,7 @@ use forkd_store::{Layer, SandboxOptionsRow, SandboxRow, SnapshotRow, StoreError}
 use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
+use tracing::Instrument as _;
 
 use super::task::SandboxTask;
 use super::{Machine, SandboxHandle, blocking};
@@ -30,10 +31,21 @@ pub(crate) async fn start_child(
     place: Place,
     options: SandboxOptions,
 ) -> Result<Sandbox, EngineError> {
+    let id = SandboxId::random();
+    let span = tracing::info_span!("start", sandbox = %id, snapshot = %tag);
+    start(inner, tag, id, place, options).instrument(span).await
+}
+
+async fn start(
+    inner: &Arc<Inner>,
+    tag: &SnapshotTag,
+    id: SandboxId,
+    place: Place,
+    options: SandboxOptions,
+) -> Result<Sandbox, EngineError> {
     let begun = Instant::now();
     let row = inner.catalog.ready(tag)?;
     inner.require_compatible(&row)?;
-    let id = SandboxId::random();
     let sandbox = Sandbox {
         id: id.clone(),
         snapshot_tag: tag.clone(),
@@ -59,6 +71,7 @@ pub(crate) async fn start_child(
                 sandbox.started_in = Some(begun.elapsed());
             });
             SandboxTask::spawn(Arc::clone(inner), Arc::clone(&handle), machine, orders)?;
+            tracing::info!(took = ?begun.elapsed(), "started");
             Ok(handle.sandbox())
         }
         Err(error) => {
