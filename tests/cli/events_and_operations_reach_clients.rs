@@ -1,5 +1,6 @@
-//! Goal: what the engine tells of operations, events and memory reaches a client over HTTP, a client
-//! that resumes misses nothing, and one that listens does not keep the daemon from ending.
+//! Goal: what the engine tells of operations, events and memory reaches a client over HTTP, a
+//! client that resumes misses nothing, and neither one that listens nor a template that is being
+//! built keeps the daemon from ending.
 //!
 //! Method: the released binary and a client of its own. Breaks when a route answers anything else
 //! than the engine says, when an event has no id, or when a stream outlives the engine.
@@ -7,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use forkd_client::api::{BranchRequest, CreateSandboxes, CreateSnapshot, Operation, Snapshot};
-use forkd_client::{Client, ClientError, EventStream, ServerEvent, Target};
+use forkd_client::{Client, ClientError, EventFilter, EventStream, ServerEvent, Target};
 
 use crate::forkd::Forkd;
 
@@ -20,12 +21,16 @@ async fn events_and_operations_reach_clients() {
     forkd.ok(&["ls"]);
     let socket = forkd.home().join("run/forkd.sock");
     let client = Client::new(Target::Socket(socket)).unwrap();
-    let mut stream = client.events(None).await.unwrap();
+    let mut stream = client.events(&all(), None).await.unwrap();
     cancelled_template(&client, &mut stream).await;
     let last = resumed(&client).await;
     lists_and_metrics(&client).await;
 
-    let mut stream = client.events(Some(last)).await.unwrap();
+    filtered(&client, &forkd, last).await;
+    let mut stream = client.events(&all(), Some(last)).await.unwrap();
+    let endless = CreateSnapshot { warm: endless(), ..CreateSnapshot::new("endless", "tiny") };
+    client.create_snapshot(&CreateSnapshot { wait: false, ..endless }).await.unwrap();
+    until(&mut stream, "operation.progress", "run the warm-up").await;
     let begun = Instant::now();
     forkd.ok(&["stop"]);
     assert!(begun.elapsed() < SOON / 2, "a listener has held the daemon up");
@@ -33,7 +38,18 @@ async fn events_and_operations_reach_clients() {
     while let Some(event) = next(&mut stream).await {
         kinds.push(event.kind);
     }
-    assert_eq!(kinds.last().map(String::as_str), Some("sandbox.removed"), "{kinds:?}");
+    for told in ["sandbox.removed", "snapshot.removed", "operation.ended"] {
+        assert!(kinds.iter().any(|kind| kind == told), "{told}: {kinds:?}");
+    }
+}
+
+fn all() -> EventFilter {
+    EventFilter::default()
+}
+
+/// A warm-up that takes longer than anybody waits.
+fn endless() -> Vec<String> {
+    vec!["/bin/sleep".to_owned(), "600".to_owned()]
 }
 
 async fn next(stream: &mut EventStream) -> Option<ServerEvent> {
@@ -51,12 +67,15 @@ async fn until(stream: &mut EventStream, kind: &str, name: &str) -> ServerEvent 
 }
 
 async fn cancelled_template(client: &Client, stream: &mut EventStream) {
-    let warm = vec!["/bin/sleep".to_owned(), "600".to_owned()];
+    let warm = endless();
     let request =
         CreateSnapshot { wait: false, warm, mem_size_mib: 128, ..CreateSnapshot::new("t", "tiny") };
     let writing = client.create_snapshot(&request).await.unwrap();
     let id = writing.operation_id.unwrap();
-    assert_eq!((writing.status.as_str(), client.operations().await.unwrap().len()), ("writing", 1));
+    assert_eq!(
+        (writing.status.as_str(), client.operations(None).await.unwrap().len()),
+        ("writing", 1)
+    );
     until(stream, "operation.progress", "run the warm-up").await;
     let waited = client.wait_operation(&id, 0).await.unwrap();
     assert_eq!(waited.state, "running", "the time to wait is over");
@@ -72,7 +91,7 @@ async fn cancelled_template(client: &Client, stream: &mut EventStream) {
 
 /// Gives the id of the last event that was read.
 async fn resumed(client: &Client) -> u64 {
-    let mut stream = client.events(None).await.unwrap();
+    let mut stream = client.events(&all(), None).await.unwrap();
     let request = CreateSnapshot { mem_size_mib: 128, ..CreateSnapshot::new("t", "tiny") };
     client.create_snapshot(&request).await.unwrap();
     let first = next(&mut stream).await.unwrap();
@@ -85,7 +104,7 @@ async fn resumed(client: &Client) -> u64 {
     let source = client.create_sandboxes(&options).await.unwrap().remove(0);
     let branch = BranchRequest { wait: false, ..BranchRequest::default() };
     let branched = client.branch(&source.id, &branch).await.unwrap().snapshot;
-    let mut stream = client.events(Some(first.id.unwrap().parse().unwrap())).await.unwrap();
+    let mut stream = client.events(&all(), Some(first.id.unwrap().parse().unwrap())).await.unwrap();
     let second = next(&mut stream).await.unwrap();
     assert_eq!(second.kind, "operation.started", "right after the one that was read");
     until(&mut stream, "snapshot.ready", "\"t\"").await;
@@ -97,10 +116,30 @@ async fn resumed(client: &Client) -> u64 {
     last.id.unwrap().parse().unwrap()
 }
 
+/// Only what a client asks for comes, from the client library and on the command line.
+async fn filtered(client: &Client, forkd: &Forkd, last: u64) {
+    let kind = Some("snapshot.re".to_owned());
+    let filter = EventFilter { kind, snapshot: Some("x".to_owned()), ..EventFilter::default() };
+    let mut stream = client.events(&filter, Some(last)).await.unwrap();
+    forkd.ok(&["snapshot", "compact", "t", "--to", "other"]);
+    forkd.ok(&["snapshot", "compact", "t", "--to", "x"]);
+    let ready = next(&mut stream).await.unwrap();
+    assert_eq!((ready.kind.as_str(), ready.data.contains("\"x\"")), ("snapshot.ready", true));
+    let operations = forkd.json(&["operations", "--state", "cancelled"]);
+    assert_eq!(operations.as_array().unwrap().len(), 1, "{operations}");
+    let id = operations[0]["id"].as_str().unwrap();
+    let (told, code) = forkd.refused(&["operation", "wait", id]);
+    assert!(told.contains("cancelled") && code == 1, "{told}");
+    let (told, _) = forkd.refused(&["operation", "cancel", id]);
+    assert!(told.contains("hint:"), "{told}");
+}
+
 async fn lists_and_metrics(client: &Client) {
     let of = |user: &str| [("user".to_owned(), user.to_owned())];
     assert_eq!(client.sandboxes_with(&of("ann b&c")).await.unwrap().len(), 1);
     assert_eq!(client.sandboxes_with(&of("ann")).await.unwrap().len(), 0);
+    let both = [of("ann b&c"), [("job".to_owned(), "7".to_owned())]].concat();
+    assert_eq!(client.sandboxes_with(&both).await.unwrap().len(), 0, "all words must be there");
     let text = client.metrics().await.unwrap();
     let value = |name: &str| -> f64 {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

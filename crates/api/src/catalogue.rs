@@ -82,7 +82,7 @@ catalogue! {
         "list the images with `forkd images`";
     /// No such operation.
     OperationNotFound = "operation_not_found", 404,
-        "list the operations with `GET /v1/operations`; only the last ones that ended are kept";
+        "list the operations with `forkd operations`; only the last ones that ended are kept";
     /// No such file in the guest.
     FileNotFound = "file_not_found", 404,
         "check the path: it is one in the sandbox and must be absolute";

@@ -11,7 +11,7 @@ use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{ApiFailure, BuildStream, ClientError, EventStream, Target};
+use crate::{ApiFailure, BuildStream, ClientError, EventFilter, EventStream, Target};
 
 /// For a connection to be made; no answer is meant, which may take as long as it needs.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -289,12 +289,13 @@ impl Client {
         self.bytes(self.request(Method::GET, &route)).await
     }
 
-    /// `GET /v1/operations`.
+    /// `GET /v1/operations`, all or those with one state.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn operations(&self) -> Result<Vec<Operation>, ClientError> {
-        self.get("/v1/operations").await
+    pub async fn operations(&self, state: Option<&str>) -> Result<Vec<Operation>, ClientError> {
+        let request = self.request(Method::GET, "/v1/operations");
+        self.json(request.query(&state.map(|state| [("state", state)]))).await
     }
 
     /// `GET /v1/operations/:id`.
@@ -333,8 +334,12 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn events(&self, last: Option<u64>) -> Result<EventStream, ClientError> {
-        let mut request = self.request(Method::GET, "/v1/events");
+    pub async fn events(
+        &self,
+        filter: &EventFilter,
+        last: Option<u64>,
+    ) -> Result<EventStream, ClientError> {
+        let mut request = self.request(Method::GET, "/v1/events").query(filter);
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }

@@ -1,11 +1,24 @@
 //! Server-sent events, one by one.
 
 use reqwest::Response;
+use serde::Serialize;
 
 use crate::ClientError;
 
 /// Longest event that is accepted, in bytes.
 const EVENT_BYTES_MAX: usize = 4 << 20;
+
+/// Which events of the daemon.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct EventFilter {
+    /// Only types that begin so.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// Only what concerns this sandbox.
+    pub sandbox: Option<String>,
+    /// Only what concerns this snapshot.
+    pub snapshot: Option<String>,
+}
 
 /// A server-sent event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

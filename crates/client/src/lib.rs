@@ -15,6 +15,6 @@ mod target;
 pub use build::BuildStream;
 pub use client::{Cascade, Client};
 pub use error::{ApiFailure, ClientError};
-pub use events::{EventStream, ServerEvent};
+pub use events::{EventFilter, EventStream, ServerEvent};
 pub use forkd_api as api;
 pub use target::Target;

@@ -28,23 +28,26 @@ pub(crate) async fn list(
     State(app): State<App>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Json<Vec<Sandbox>>, Failure> {
-    let mut wanted = Vec::new();
-    for (name, value) in query {
-        match name.strip_prefix(METADATA_PREFIX) {
-            Some(key) => wanted.push((key.to_owned(), value)),
-            None => {
-                let shown: String = name.chars().take(40).collect();
-                let text = format!("{shown}: is no filter; use `metadata.KEY=VALUE`");
-                return Err(Failure::bad_request(text));
-            }
-        }
-    }
+    let wanted = metadata_filter(query)?;
     let has_all = |sandbox: &forkd_engine::Sandbox| {
         let metadata = &sandbox.options.metadata;
         wanted.iter().all(|(key, value)| metadata.get(key) == Some(value))
     };
     let sandboxes = app.engine.sandboxes().into_iter().filter(has_all);
     Ok(Json(sandboxes.map(convert::sandbox).collect()))
+}
+
+/// The keys and values that a query asks for.
+fn metadata_filter(query: Vec<(String, String)>) -> Result<Vec<(String, String)>, Failure> {
+    let filter = |(name, value): (String, String)| match name.strip_prefix(METADATA_PREFIX) {
+        Some(key) => Ok((key.to_owned(), value)),
+        None => {
+            let shown: String = name.chars().take(40).collect();
+            let text = format!("{shown}: is no filter; use `metadata.KEY=VALUE`");
+            Err(Failure::bad_request(text))
+        }
+    };
+    query.into_iter().map(filter).collect()
 }
 
 /// Starts sandboxes from a snapshot: all that were asked for, or none.
@@ -93,4 +96,18 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, Failure> {
     to_the_end(async move { app.engine.remove_sandbox(&id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_does_not_exist_is_refused_by_its_name_and_not_passed_over() {
+        let pair = |name: &str| vec![(name.to_owned(), "v".to_owned())];
+        let filter = metadata_filter(pair("metadata.a.b")).unwrap();
+        assert_eq!(filter, [("a.b".to_owned(), "v".to_owned())]);
+        let refusal = metadata_filter(pair("state")).unwrap_err().body().error;
+        assert!(refusal.starts_with("state: "), "{refusal}");
+    }
 }

@@ -31,8 +31,8 @@ pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut 
             inner.collect(&Candidates { layers: superseded, overlays: Vec::new() });
         }
         Err(error) => {
-            let id = operation.id();
-            tracing::warn!(sandbox = %handle.id(), operation = %id, %error, "a chain stays unmerged");
+            let (sandbox, id) = (handle.id(), operation.id());
+            tracing::warn!(%sandbox, operation = %id, %error, "a chain stays unmerged");
         }
     }
 }
