@@ -10,15 +10,21 @@ pub(crate) struct Forkd {
     program: PathBuf,
     home: TempDir,
     hot: TempDir,
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Forkd {
     pub(crate) fn new() -> Self {
+        Self::with_variables(&[])
+    }
+
+    /// One with these variables in its environment, and in that of its daemon.
+    pub(crate) fn with_variables(variables: &[(&'static str, &'static str)]) -> Self {
         let program = std::env::var_os("FORKD_BIN");
         let program = program.expect("FORKD_BIN is not set: run the tests with `make test`");
         let home = TempDir::with_prefix("fh-").unwrap();
         let hot = TempDir::with_prefix_in("fh-", "/dev/shm").unwrap();
-        Self { program: program.into(), home, hot }
+        Self { program: program.into(), home, hot, variables: variables.to_vec() }
     }
 
     /// The directory that holds everything but hot layers.
@@ -45,6 +51,7 @@ impl Forkd {
         let directory = self.program.parent().unwrap().display();
         command
             .env("PATH", format!("{directory}:{path}"))
+            .envs(self.variables.iter().copied())
             .env("FORKD_HOME", self.home.path())
             .env("FORKD_HOT_DIR", self.hot.path())
             .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()));

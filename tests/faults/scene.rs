@@ -148,10 +148,8 @@ impl Saboteur {
                 }
             }
             Fault::Refusal => {
-                return Err(EngineError::Vmm(VmmError::Refused {
-                    command: "fault",
-                    description: format!("refused at {phase}"),
-                }));
+                let description = format!("refused at {phase}");
+                return Err(VmmError::Refused { command: "fault", description }.into());
             }
         }
         Ok(())

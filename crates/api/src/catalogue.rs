@@ -86,6 +86,9 @@ catalogue! {
     /// No such image.
     ImageNotFound = "image_not_found", 404,
         "list the images with `forkd images`";
+    /// No such operation.
+    OperationNotFound = "operation_not_found", 404,
+        "list the operations with `forkd operations`; only the last ones that ended are kept";
     /// No such file in the guest.
     FileNotFound = "file_not_found", 404,
         "check the path: it is one in the sandbox and must be absolute";
@@ -113,6 +116,12 @@ catalogue! {
     /// The sandbox's disk is at the end of as many overlays as are allowed.
     ChainTooDeep = "chain_too_deep", 409,
         "compact the snapshot that it started from with `forkd snapshot compact`, then fork that";
+    /// The operation has ended or come too far.
+    OperationNotCancellable = "operation_not_cancellable", 409,
+        "wait for its end, then remove what it has made";
+    /// Somebody cancelled the operation that did the request.
+    OperationCancelled = "operation_cancelled", 409,
+        "ask again; nothing is left of what was cancelled";
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
         "use mode `diff`, or see `forkd doctor` for what live branching needs";
@@ -155,6 +164,11 @@ catalogue! {
     /// Too many requests wait for one sandbox.
     SandboxBusy = "sandbox_busy", 503,
         "wait for the requests under way, then try again; the header Retry-After says when";
+    /// The daemon has as much as it is allowed to.
+    LimitReached = "limit_reached", 503,
+        "remove what is no longer needed, wait for branches under way, or start the daemon with \
+         more: `forkd serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, or \
+         set FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES";
     /// The guest agent did not answer in time.
     GuestSilent = "guest_silent", 504,
         "the guest may be overloaded: try again, or look at `forkd logs`";

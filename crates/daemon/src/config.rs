@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use forkd_engine::{AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures};
+use forkd_engine::{AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, Limits};
 
 /// Where the daemon works, with what, and where it listens.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ pub struct ServeConfig {
     pub accelerator: AcceleratorChoice,
     /// QEMU; by default the distribution's.
     pub qemu: Option<PathBuf>,
+    /// How much there may be at once.
+    pub limits: Limits,
     /// An address to listen on besides: a loopback address unless there is a token file.
     pub listen: Option<SocketAddr>,
     /// Tokens that requests over TCP must have.
@@ -65,6 +67,7 @@ impl ServeConfig {
             features: HostFeatures::ALL,
             kvm_probe_deadline: forkd_types::limit::KVM_PROBE_DEADLINE,
             deadlines: forkd_types::limit::Deadlines::default(),
+            limits: self.limits,
             probe: None,
         }
     }

@@ -14,6 +14,7 @@ use forkd_types::limit;
 use tower_http::map_request_body::MapRequestBodyLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 use tracing::Instrument as _;
+use tracing::field::Empty;
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -21,7 +22,7 @@ use utoipa_axum::routes;
 use crate::access::{self, Gate, RequestId};
 use crate::app::App;
 use crate::failure::Failure;
-use crate::handler::{branch, command, daemon, files, sandboxes, snapshots};
+use crate::handler::{branch, command, daemon, events, files, operations, sandboxes, snapshots};
 
 /// Under this name an answer tells the id by which the daemon's log knows the request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -37,7 +38,7 @@ const BODY_IDLE_DEADLINE: Duration = Duration::from_secs(30);
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
         contact(),
     ),
-    components(schemas(forkd_api::BuildEvent, forkd_api::ErrorBody))
+    components(schemas(forkd_api::BuildEvent, forkd_api::ErrorBody, forkd_api::LostEvents))
 )]
 struct Document;
 
@@ -59,6 +60,11 @@ fn documented_routes() -> OpenApiRouter<App> {
         .routes(routes!(command::ping))
         .routes(routes!(command::logs))
         .routes(routes!(files::read, files::write))
+        .routes(routes!(operations::list))
+        .routes(routes!(operations::one))
+        .routes(routes!(operations::wait))
+        .routes(routes!(operations::cancel))
+        .routes(routes!(events::follow))
 }
 
 /// The OpenAPI document of all routes.
@@ -110,13 +116,23 @@ async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Re
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let path = request.uri().path();
-    let span = tracing::info_span!("request", id, %method, path);
+    // The extractors of the path fill in what it is about.
+    let span = tracing::info_span!(
+        "request",
+        id,
+        %method,
+        path,
+        sandbox = Empty,
+        snapshot = Empty,
+        operation = Empty
+    );
     let started = Instant::now();
     async move {
         let mut response = next.run(request).await;
         let status = response.status().as_u16();
         let route = route.as_deref().unwrap_or("none");
-        app.metrics.answered(method_label(method.as_str()), route, status);
+        let error = response.extensions().get::<ErrorCode>().copied();
+        app.metrics.answered(method_label(method.as_str()), route, status, error);
         tracing::debug!(status, took = ?started.elapsed(), "answered");
         if let Ok(value) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(REQUEST_ID, value);

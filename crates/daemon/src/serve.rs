@@ -90,8 +90,16 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
     let _locks = take_directories(&config)?;
     let engine = Engine::open(config.engine()).await?;
     let app = App { engine: engine.clone(), metrics: Arc::new(Metrics::new()) };
+    let counting = {
+        let (metrics, events) = (Arc::clone(&app.metrics), engine.events(None));
+        tokio::spawn(async move { metrics.follow(events).await })
+    };
     let served = listen_and_serve(&config, access, app, stop).await;
     engine.shut_down(config.at_shut_down()).await;
+    // It ends with the engine's events.
+    if counting.await.is_err() {
+        tracing::warn!("the metrics have died");
+    }
     let (mut servers, _socket_file) = served?;
     // Requests that wait for a sandbox have failed by now; the rest gets its answer.
     let drained = tokio::time::timeout(DRAIN_DEADLINE, async {
@@ -219,6 +227,7 @@ mod tests {
             shim: "/shim.so".into(),
             accelerator: AcceleratorChoice::Auto,
             qemu: None,
+            limits: forkd_engine::Limits::default(),
             listen: Some(listen.parse().unwrap()),
             token_file: None,
             tls: None,

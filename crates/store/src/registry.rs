@@ -35,12 +35,16 @@ CREATE TABLE IF NOT EXISTS sandboxes (
     state TEXT NOT NULL,
     created_unix_ms INTEGER NOT NULL,
     overlays TEXT NOT NULL,
-    machine TEXT
+    machine TEXT,
+    options TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
 ";
 
 /// From version 1 to 2.
-const ADD_MACHINE: &str = "ALTER TABLE sandboxes ADD COLUMN machine TEXT";
+const ADD_MACHINE_AND_OPTIONS: &str = "
+ALTER TABLE sandboxes ADD COLUMN machine TEXT;
+ALTER TABLE sandboxes ADD COLUMN options TEXT NOT NULL DEFAULT '{}';
+";
 
 /// What device state is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +161,20 @@ pub struct SandboxRow {
     pub overlays: Vec<LayerId>,
     /// What its machine consists of, in the engine's own words; none before it runs.
     pub machine: Option<String>,
+    /// What its creator wanted.
+    pub options: SandboxOptionsRow,
+}
+
+/// What the creator of a sandbox wanted of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SandboxOptionsRow {
+    /// Words of its creator's.
+    pub metadata: BTreeMap<String, String>,
+    /// It is removed so long after it was requested.
+    pub ttl_ms: Option<u64>,
+    /// It is removed when it was not used for so long.
+    pub idle_timeout_ms: Option<u64>,
 }
 
 /// The registry of one store.
@@ -178,7 +196,7 @@ impl Registry {
         let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         match found {
             0 | SCHEMA_VERSION => {}
-            1 => connection.execute_batch(ADD_MACHINE)?,
+            1 => connection.execute_batch(ADD_MACHINE_AND_OPTIONS)?,
             _ => return Err(StoreError::RegistryVersion { found, known: SCHEMA_VERSION }),
         }
         connection.execute_batch(SCHEMA)?;
@@ -249,8 +267,9 @@ impl Registry {
     /// When the database fails.
     pub fn put_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
         let overlays = to_json("sandbox", row.id.as_str(), &row.overlays)?;
+        let options = to_json("sandbox", row.id.as_str(), &row.options)?;
         self.lock().execute(
-            "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             params![
                 row.id.as_str(),
                 row.snapshot_tag.as_str(),
@@ -259,7 +278,8 @@ impl Registry {
                 row.state.name(),
                 unix_ms(row.created_at),
                 overlays,
-                row.machine
+                row.machine,
+                options
             ],
         )?;
         Ok(())
@@ -317,6 +337,7 @@ fn sandbox_row(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
     let damaged = |how: String| StoreError::RowDamaged { what: "sandbox", name: name.clone(), how };
     let tag: String = row.get("snapshot_tag")?;
     let overlays: String = row.get("overlays")?;
+    let options: String = row.get("options")?;
     let pid: Option<u32> = row.get("pid")?;
     let started: Option<i64> = row.get("pid_started")?;
     Ok(SandboxRow {
@@ -328,6 +349,7 @@ fn sandbox_row(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
         created_at: from_unix_ms(row.get("created_unix_ms")?),
         overlays: serde_json::from_str(&overlays).map_err(|e| damaged(e.to_string()))?,
         machine: row.get("machine")?,
+        options: serde_json::from_str(&options).map_err(|e| damaged(e.to_string()))?,
     })
 }
 
@@ -396,6 +418,11 @@ mod tests {
             created_at: row.created_at,
             overlays: vec![LayerId::random()],
             machine: Some("{}".to_owned()),
+            options: SandboxOptionsRow {
+                metadata: BTreeMap::from([("user".to_owned(), "é".to_owned())]),
+                ttl_ms: Some(7000),
+                idle_timeout_ms: None,
+            },
         };
         {
             let registry = Registry::open(&path).unwrap();

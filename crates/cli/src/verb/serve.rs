@@ -4,10 +4,11 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use forkd_daemon::TlsFiles;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Global, Places};
+use crate::args::{Global, Maxima, Places};
 use crate::settings;
 
 /// Run the daemon in the foreground until it is told to stop
@@ -37,9 +38,41 @@ pub(crate) struct Options {
     /// Remove all sandboxes at the end
     #[arg(long)]
     stop_sandboxes: bool,
+    #[command(flatten)]
+    maxima: Maxima,
+    /// How the log is written: for people, or a JSON object a line
+    #[arg(
+        long,
+        env = "FORKD_LOG_FORMAT",
+        value_enum,
+        default_value_t,
+        value_name = "HOW",
+        hide_env_values = true
+    )]
+    log_format: LogFormat,
     /// Leave the session of whoever started us
     #[arg(long, hide = true)]
     detached: bool,
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// A JSON object a line, with the fields of all spans
+    Json,
+}
+
+fn start_log(format: LogFormat) {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let filter = EnvFilter::try_from_env("FORKD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(colour).init(),
+        LogFormat::Json => log.json().init(),
+    }
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
@@ -47,14 +80,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         // A signal from the terminal is meant for the command that started us.
         rustix::process::setsid().context("leave the session")?;
     }
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let filter = EnvFilter::try_from_env("FORKD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(colour)
-        .with_writer(std::io::stderr)
-        .init();
+    start_log(options.log_format);
     let mut config = settings::serve_config(global, &options.places)?;
+    config.limits = settings::limits(&options.maxima);
     config.stop_sandboxes = options.stop_sandboxes;
     config.token_file = options.token_file;
     config.audit_log = options.audit_log;

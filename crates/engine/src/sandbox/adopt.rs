@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use forkd_store::SandboxRow;
-use forkd_types::{LayerId, SandboxState, limit};
+use forkd_types::{ByteCount, LayerId, SandboxState, limit};
 use forkd_vmm::{Disk, RamBacking, Start, Vm, VmSpec};
 use rustix::process::Pid;
 use tokio::net::UnixStream;
@@ -36,13 +36,15 @@ pub(crate) async fn adopt(
     let text = row.machine.as_deref().unwrap_or_default();
     let record: MachineRecord = serde_json::from_str(text).map_err(unreadable)?;
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok();
-    let (handle, orders) = SandboxHandle::new(Sandbox {
+    let sandbox = Sandbox {
         pid: number,
         state: SandboxState::Running,
         branch_count: record.branch_count,
         hostname: record.hostname.clone(),
         ..described(row)
-    });
+    };
+    let place = inner.admission.occupied(record.origin.memory);
+    let (handle, orders) = SandboxHandle::new(sandbox, place, Arc::clone(&inner.events));
     let handle = Arc::new(handle);
     let machine = {
         let (inner, id) = (Arc::clone(inner), row.id.clone());
@@ -68,8 +70,9 @@ pub(crate) async fn adopt(
 pub(crate) fn mourn(inner: &Arc<Inner>, row: &SandboxRow, reason: &str) {
     tracing::warn!(sandbox = %row.id, %reason, "a sandbox was lost");
     let error = Some(reason.to_owned());
-    let (handle, orders) =
-        SandboxHandle::new(Sandbox { state: SandboxState::Dead, error, ..described(row) });
+    let sandbox = Sandbox { state: SandboxState::Dead, error, ..described(row) };
+    let place = inner.admission.occupied(ByteCount::ZERO);
+    let (handle, orders) = SandboxHandle::new(sandbox, place, Arc::clone(&inner.events));
     let handle = Arc::new(handle);
     inner.add_sandbox(Arc::clone(&handle));
     inner.files.remove_vm_directory(&row.id);
@@ -87,6 +90,8 @@ fn described(row: &SandboxRow) -> Sandbox {
         hostname: row.id.to_string(),
         started_in: None,
         error: None,
+        options: row.options.clone().into(),
+        expires_at: None,
     }
 }
 

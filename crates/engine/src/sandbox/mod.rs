@@ -15,6 +15,7 @@ mod machine;
 mod record;
 mod start;
 mod task;
+mod use_of;
 
 pub(crate) use adopt::{adopt, mourn};
 pub(crate) use handle::{Order, SandboxHandle};
@@ -23,13 +24,16 @@ pub(crate) use start::{
     damaged_layer, image_of, open_layers, require_device_state, require_overlays, start_child,
 };
 
+pub(crate) use use_of::InUse;
+
 use crate::EngineError;
 
-/// Runs blocking work on a thread that may wait.
+/// Runs blocking work on a thread that may wait, in the span of whoever waits for it.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, EngineError> {
-    tokio::task::spawn_blocking(work)
+    let span = tracing::Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work))
         .await
         .map_err(|error| EngineError::Internal(format!("blocking work ended: {error}")))
 }

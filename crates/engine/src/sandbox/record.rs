@@ -4,16 +4,18 @@
 //! mapped there, which files it was started from.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use forkd_store::{SandboxRow, SnapshotManifest};
+use forkd_store::{SandboxOptionsRow, SandboxRow, SnapshotManifest};
 use forkd_types::ByteCount;
 use forkd_vmm::{Accelerator, BootSource};
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, SandboxHandle};
-use crate::EngineError;
 use crate::engine::Inner;
 use crate::identity;
+use crate::{EngineError, SandboxOptions};
 
 /// A machine that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,8 +64,30 @@ pub(crate) fn row_of(
         state: sandbox.state,
         created_at: sandbox.created_at,
         overlays: handle.overlays(),
+        options: sandbox.options.into(),
         machine: text.map_err(|error| EngineError::Internal(error.to_string()))?,
     })
+}
+
+impl From<SandboxOptions> for SandboxOptionsRow {
+    fn from(options: SandboxOptions) -> Self {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            metadata: (*options.metadata).clone(),
+            ttl_ms: options.ttl.map(ms),
+            idle_timeout_ms: options.idle_timeout.map(ms),
+        }
+    }
+}
+
+impl From<SandboxOptionsRow> for SandboxOptions {
+    fn from(row: SandboxOptionsRow) -> Self {
+        Self {
+            metadata: Arc::new(row.metadata),
+            ttl: row.ttl_ms.map(Duration::from_millis),
+            idle_timeout: row.idle_timeout_ms.map(Duration::from_millis),
+        }
+    }
 }
 
 impl Inner {

@@ -14,25 +14,40 @@ use forkd_store::{Layer, SnapshotRow, StoreError};
 use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
+use tracing::Instrument as _;
 
 use super::record::row_of;
 use super::task::SandboxTask;
 use super::{Machine, SandboxHandle, blocking};
+use crate::admission::Place;
 use crate::engine::Inner;
 use crate::guest::GuestAgent;
 use crate::images::{self, Image};
-use crate::{EngineError, Sandbox, identity, view};
+use crate::{EngineError, Sandbox, SandboxOptions, identity, view};
 
 /// Starts one child of the snapshot `tag`.
 pub(crate) async fn start_child(
     inner: &Arc<Inner>,
     tag: &SnapshotTag,
+    place: Place,
+    options: SandboxOptions,
+) -> Result<Sandbox, EngineError> {
+    let id = SandboxId::random();
+    let span = tracing::info_span!("start", sandbox = %id, snapshot = %tag);
+    start(inner, tag, id, place, options).instrument(span).await
+}
+
+async fn start(
+    inner: &Arc<Inner>,
+    tag: &SnapshotTag,
+    id: SandboxId,
+    place: Place,
+    options: SandboxOptions,
 ) -> Result<Sandbox, EngineError> {
     let begun = Instant::now();
     let row = inner.catalog.ready(tag)?;
     inner.require_compatible(&row)?;
-    let id = SandboxId::random();
-    let (handle, orders) = SandboxHandle::new(Sandbox {
+    let sandbox = Sandbox {
         id: id.clone(),
         snapshot_tag: tag.clone(),
         created_at: SystemTime::now(),
@@ -42,12 +57,16 @@ pub(crate) async fn start_child(
         hostname: id.to_string(),
         started_in: None,
         error: None,
-    });
+        options,
+        expires_at: None,
+    };
+    let (handle, orders) = SandboxHandle::new(sandbox, place, Arc::clone(&inner.events));
     let handle = Arc::new(handle);
     // Known from here on, so that nobody removes the snapshot under it.
     inner.add_sandbox(Arc::clone(&handle));
     match bring_up(inner, &row, &handle).await {
         Ok(machine) => {
+            handle.touch();
             handle.update(|sandbox| {
                 sandbox.state = SandboxState::Running;
                 sandbox.started_in = Some(begun.elapsed());
@@ -55,6 +74,7 @@ pub(crate) async fn start_child(
             // From here on it is taken over if this daemon dies.
             inner.record(&handle, &machine)?;
             SandboxTask::spawn(Arc::clone(inner), Arc::clone(&handle), machine, orders)?;
+            tracing::info!(took = ?begun.elapsed(), "started");
             Ok(handle.sandbox())
         }
         Err(error) => {
@@ -183,10 +203,8 @@ fn damaged(row: &SnapshotRow, what: &'static str, id: &LayerId, state: &str) -> 
 
 /// Opens the layers of a snapshot, base first; one that is missing or damaged is refused by name.
 pub(crate) fn open_layers(inner: &Inner, row: &SnapshotRow) -> Result<Vec<Layer>, EngineError> {
-    inner.open_chain(&row.manifest.layers).map_err(|error| match error {
-        EngineError::Store(error) => damaged_layer(row, error),
-        other => other,
-    })
+    let open = |id| inner.files.open_layer(id).map_err(|error| damaged_layer(row, error));
+    row.manifest.layers.iter().map(open).collect()
 }
 
 /// The error for a snapshot of which a layer is missing or damaged, as the store says.

@@ -8,6 +8,7 @@ use forkd_types::SandboxState;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::{Machine, Order, SandboxHandle, blocking};
 use crate::EngineError;
@@ -37,8 +38,9 @@ impl SandboxTask {
     ) -> Result<(), EngineError> {
         let exit = machine.exit_watch()?;
         let tasks = inner.tasks.clone();
+        let span = tracing::info_span!(parent: None, "sandbox", sandbox = %handle.id());
         let task = Self { inner, handle, orders, machine: Some(machine), look_again: None };
-        tasks.spawn(task.run(Some(exit)));
+        tasks.spawn(task.run(Some(exit)).instrument(span));
         Ok(())
     }
 
@@ -55,8 +57,17 @@ impl SandboxTask {
 
     async fn run(mut self, exit: Option<AsyncFd<OwnedFd>>) {
         loop {
+            let lease_end = self.handle.lease_end().map(Instant::from_std);
             tokio::select! {
                 biased;
+                () = sleep_until(lease_end), if lease_end.is_some() => {
+                    // It may have been used meanwhile.
+                    if self.handle.has_expired() {
+                        tracing::info!("its time is over");
+                        self.remove().await;
+                        return;
+                    }
+                }
                 () = ended(exit.as_ref()), if self.machine.is_some() => self.vmm_ended().await,
                 () = sleep_until(self.look_again), if self.look_again.is_some() => {
                     self.settle().await;
