@@ -57,8 +57,10 @@ pub(crate) enum Input {
     Nothing,
     /// Nothing comes any more, and the host said so.
     End,
-    /// Nothing comes any more, because the host is gone, broke the rules or ended the request.
+    /// Nothing comes any more, because the host broke the rules or ended the request.
     Lost,
+    /// Nothing comes any more, because the host is another one since a branch.
+    Abandoned,
 }
 
 #[derive(Default)]
@@ -71,6 +73,7 @@ struct State {
     input_lost: bool,
     signals: Vec<i32>,
     stale: bool,
+    cancelled: bool,
 }
 
 /// One request under way.
@@ -155,6 +158,7 @@ impl Active {
     pub(crate) fn cancel(&self) {
         let mut state = lock(&self.state);
         state.stale = true;
+        state.cancelled = true;
         state.signals.push(SIGKILL);
         drop(state);
         self.notify();
@@ -238,10 +242,11 @@ impl Active {
     pub(crate) fn next_input(&self) -> Input {
         let mut state = lock(&self.state);
         let Some(data) = state.input.pop_front() else {
-            return match (state.input_lost || state.stale, state.input_ended) {
-                (_, true) => Input::End,
-                (true, false) => Input::Lost,
-                (false, false) => Input::Nothing,
+            return match &*state {
+                State { input_ended: true, .. } => Input::End,
+                State { input_lost: true, .. } | State { cancelled: true, .. } => Input::Lost,
+                State { stale: true, .. } => Input::Abandoned,
+                _ => Input::Nothing,
             };
         };
         state.input_taken += credit_cost(data.len());

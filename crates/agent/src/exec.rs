@@ -185,17 +185,24 @@ impl Run {
 
     /// Gives the program as much input as it takes now.
     fn feed(&mut self) {
-        while let Some(stdin) = &self.stdin {
+        loop {
             if self.pending.is_empty() {
                 match self.active.next_input() {
                     Input::Data(data) => self.pending = data,
-                    Input::Nothing => return,
+                    // In a branch's child the program is left waiting: an end of its input would
+                    // make it take half of it for the whole.
+                    Input::Nothing | Input::Abandoned => return,
                     Input::End | Input::Lost => {
                         self.stdin = None;
                         return;
                     }
                 }
             }
+            let Some(stdin) = &self.stdin else {
+                // The program reads no more; the host shall not wait for it.
+                self.pending.clear();
+                continue;
+            };
             match rustix::io::write(stdin, &self.pending) {
                 Ok(count) => drop(self.pending.drain(..count)),
                 Err(rustix::io::Errno::AGAIN) => return,
@@ -215,7 +222,10 @@ impl Run {
         if let (Some(stdin), false) = (&self.stdin, self.pending.is_empty()) {
             fds.push(PollFd::new(stdin, PollFlags::OUT));
         }
+        let held_back = skip_stdout || skip_stderr;
         let grace = self.exited.map(|(_, at)| at + GRACE);
+        // Once it is over a host that allows nothing is waited for, not polled.
+        let grace = grace.filter(|end| !held_back || *end > Instant::now());
         wait_until(&mut fds, self.deadline.into_iter().chain(grace).min());
         self.active.clear_wake();
     }

@@ -115,7 +115,7 @@ fn take_content(active: &Active, spec: &WriteSpec) -> Result<u64, Refusal> {
                 taken += data.len() as u64;
             }
             Input::End => break,
-            Input::Nothing | Input::Lost => return Err(cancelled(path)),
+            Input::Nothing | Input::Lost | Input::Abandoned => return Err(cancelled(path)),
         }
     }
     target.commit().map_err(|error| refuse(path, &error))?;

@@ -83,6 +83,9 @@ catalogue! {
     /// No such file in the guest.
     FileNotFound = "file_not_found", 404,
         "check the path: it is one in the sandbox and must be absolute";
+    /// No such background process in this sandbox.
+    ProcessNotFound = "process_not_found", 404,
+        "list the sandbox's processes; ended ones are forgotten when others need their place";
     /// The route exists, the method does not.
     MethodNotAllowed = "method_not_allowed", 405,
         "use a method that the Allow header names";
@@ -107,6 +110,15 @@ catalogue! {
     /// The sandbox's disk is at the end of as many overlays as are allowed.
     ChainTooDeep = "chain_too_deep", 409,
         "compact the snapshot that it started from with `forkd snapshot compact`, then fork that";
+    /// As many background processes as are allowed run in the sandbox.
+    TooManyProcesses = "too_many_processes", 409,
+        "end a process that is no longer needed: DELETE kills and forgets it";
+    /// The process runs no more.
+    ProcessEnded = "process_ended", 409,
+        "look at how it ended with a GET of the process";
+    /// The process takes no input.
+    NoInput = "no_input", 409,
+        "start the process with `stdin` true, and send input before its end";
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
         "use mode `diff`, or see `forkd doctor` for what live branching needs";
@@ -149,6 +161,9 @@ catalogue! {
     /// Too many requests wait for one sandbox.
     SandboxBusy = "sandbox_busy", 503,
         "wait for the requests under way, then try again; the header Retry-After says when";
+    /// The program has not read the input that it was sent before.
+    InputWaits = "input_waits", 503,
+        "nothing of this input was taken: send it again when the program reads on";
     /// The guest agent did not answer in time.
     GuestSilent = "guest_silent", 504,
         "the guest may be overloaded: try again, or look at `forkd logs`";

@@ -7,7 +7,7 @@ use forkd_types::limit;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::check::{FieldError, no_zero_byte, within};
+use crate::check::{FieldError, check_program, within};
 
 /// Runs a program and collects what it writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -64,18 +64,7 @@ impl ExecRequest {
     /// # Errors
     /// Names the field that is not.
     pub fn check(&self) -> Result<CheckedExec, FieldError> {
-        if self.args.first().is_none_or(String::is_empty) {
-            return Err(FieldError::new("args", "must begin with a program"));
-        }
-        self.args.iter().try_for_each(|text| no_zero_byte("args", text))?;
-        for (name, value) in &self.env {
-            if name.is_empty() || name.contains('=') {
-                return Err(FieldError::new("env", "a name is empty or contains `=`"));
-            }
-            no_zero_byte("env", name)?;
-            no_zero_byte("env", value)?;
-        }
-        self.cwd.iter().try_for_each(|text| no_zero_byte("cwd", text))?;
+        check_program(&self.args, &self.env, self.cwd.as_deref())?;
         let stdin = self.stdin_bytes()?;
         Ok(CheckedExec { timeout: timeout(self.timeout_secs)?, stdin })
     }

@@ -12,6 +12,7 @@ mod catalogue;
 mod check;
 mod command;
 mod daemon;
+mod process;
 mod sandbox;
 mod snapshot;
 mod text;
@@ -21,6 +22,9 @@ pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode};
 pub use check::FieldError;
 pub use command::{CheckedExec, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Pong};
 pub use daemon::{Health, Image, Version};
+pub use process::{
+    CreateProcess, OutputData, OutputEvent, Process, ProcessExit, SignalName, SignalRequest,
+};
 pub use sandbox::{CreateSandboxes, Sandbox};
 pub use snapshot::{
     BuildEvent, CheckedCreateSnapshot, CompactSnapshot, CreateSnapshot, Snapshot, SnapshotInfo,

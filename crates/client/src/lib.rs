@@ -9,10 +9,13 @@
 mod build;
 mod client;
 mod error;
+mod process;
+mod sse;
 mod target;
 
 pub use build::BuildStream;
 pub use client::{Cascade, Client};
 pub use error::{ApiFailure, ClientError};
 pub use forkd_api as api;
+pub use process::{InputEnd, OutputStream};
 pub use target::Target;

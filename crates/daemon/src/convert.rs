@@ -2,8 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use forkd_api::{EvalAnswer, ExecAnswer, Image, OutputText, Pong, Sandbox, Snapshot};
-use forkd_engine::guest::{EvalOutput, ExecOutput, Pulse};
+use forkd_api::{
+    EvalAnswer, ExecAnswer, Image, OutputData, OutputText, Pong, Process, ProcessExit, Sandbox,
+    Snapshot,
+};
+use forkd_engine::guest::{self, EvalOutput, ExecOutput, ProcessEnd, ProcessView, Pulse, Stream};
 use forkd_engine::{BranchReport, ImageInfo};
 use forkd_types::{BranchMode, SnapshotStatus};
 
@@ -127,6 +130,49 @@ pub(crate) fn pong(pulse: Pulse) -> Pong {
         epoch: pulse.epoch,
         requests_running: pulse.requests_running,
         frames_rejected: pulse.frames_rejected,
+    }
+}
+
+pub(crate) fn process(view: ProcessView) -> Process {
+    let (state, exit, error) = match view.end {
+        None => ("running", None, None),
+        Some(ProcessEnd::Exited(exit)) => ("exited", Some(exit), None),
+        Some(ProcessEnd::Lost { reason }) => ("lost", None, Some(reason)),
+    };
+    Process {
+        id: view.id.into(),
+        pid: view.pid,
+        args: view.args,
+        state: state.to_owned(),
+        exit_code: exit.map(|exit| exit.exit_code),
+        signal: exit.and_then(|exit| exit.signal),
+        timed_out: exit.is_some_and(|exit| exit.timed_out),
+        error,
+        created_at_unix: unix_seconds(view.created_at),
+        output_from: view.output_from,
+        output_to: view.output_to,
+    }
+}
+
+pub(crate) fn output_event(event: guest::OutputEvent) -> forkd_api::OutputEvent {
+    match event {
+        guest::OutputEvent::Data { stream: Stream::Stdout, data, .. } => {
+            forkd_api::OutputEvent::Stdout(OutputData::of(data))
+        }
+        guest::OutputEvent::Data { stream: Stream::Stderr, data, .. } => {
+            forkd_api::OutputEvent::Stderr(OutputData::of(data))
+        }
+        guest::OutputEvent::Lost { bytes, .. } => forkd_api::OutputEvent::Lost { bytes },
+        guest::OutputEvent::Ended(ProcessEnd::Exited(exit)) => {
+            forkd_api::OutputEvent::Exit(ProcessExit {
+                exit_code: exit.exit_code,
+                signal: exit.signal,
+                timed_out: exit.timed_out,
+            })
+        }
+        guest::OutputEvent::Ended(ProcessEnd::Lost { reason }) => {
+            forkd_api::OutputEvent::Gone { reason }
+        }
     }
 }
 

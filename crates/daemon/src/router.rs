@@ -19,7 +19,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::failure::Failure;
-use crate::handler::{branch, command, daemon, files, sandboxes, snapshots};
+use crate::handler::{branch, command, daemon, files, processes, sandboxes, snapshots};
 
 /// Under this name an answer tells the id by which the daemon's log knows the request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -33,7 +33,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
         contact(),
     ),
-    components(schemas(forkd_api::BuildEvent, forkd_api::ErrorBody))
+    components(schemas(forkd_api::BuildEvent, forkd_api::ErrorBody, forkd_api::OutputEvent))
 )]
 struct Document;
 
@@ -55,6 +55,12 @@ fn documented_routes() -> OpenApiRouter<App> {
         .routes(routes!(command::ping))
         .routes(routes!(command::logs))
         .routes(routes!(files::read, files::write))
+        .routes(routes!(processes::list, processes::create))
+        .routes(routes!(processes::one, processes::remove))
+        .routes(routes!(processes::wait))
+        .routes(routes!(processes::output))
+        .routes(routes!(processes::stdin))
+        .routes(routes!(processes::signal))
 }
 
 /// The OpenAPI document of all routes.

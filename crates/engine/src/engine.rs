@@ -29,7 +29,7 @@ use crate::{
 /// Everything that one daemon owns. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
@@ -435,7 +435,7 @@ impl Inner {
         self.lock().values().cloned().collect()
     }
 
-    fn handle(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
+    pub(crate) fn handle(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
         let handle = self.lock().get(id).cloned();
         handle.ok_or_else(|| EngineError::UnknownSandbox { id: id.clone() })
     }

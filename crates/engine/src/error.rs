@@ -7,7 +7,7 @@ use forkd_store::StoreError;
 use forkd_types::{ByteCount, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
 use forkd_vmm::VmmError;
 
-use crate::guest::GuestError;
+use crate::guest::{GuestError, ProcessError};
 
 /// Why a request was not done.
 #[derive(Debug, thiserror::Error)]
@@ -158,6 +158,9 @@ pub enum EngineError {
     /// The guest agent's answer, or its absence.
     #[error(transparent)]
     Guest(#[from] GuestError),
+    /// A request about a background process.
+    #[error(transparent)]
+    Process(ProcessError),
     /// The VMM failed.
     #[error(transparent)]
     Vmm(#[from] VmmError),
@@ -179,6 +182,15 @@ impl From<StoreError> for EngineError {
                 Self::NoSpace { directory, needed, free }
             }
             other => Self::Store(other),
+        }
+    }
+}
+
+impl From<ProcessError> for EngineError {
+    fn from(error: ProcessError) -> Self {
+        match error {
+            ProcessError::Guest(error) => Self::Guest(error),
+            other => Self::Process(other),
         }
     }
 }

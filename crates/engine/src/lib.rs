@@ -22,6 +22,7 @@ mod error;
 pub mod guest;
 mod identity;
 mod images;
+mod processes;
 mod reconcile;
 mod sandbox;
 mod template;

@@ -5,4 +5,6 @@
 
 mod agent_serves_over_a_socket;
 mod agent_survives_broken_links;
+mod processes_lose_nothing_and_hold_nobody;
+mod raw;
 mod support;

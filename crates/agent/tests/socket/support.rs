@@ -53,6 +53,15 @@ impl LocalAgent {
         agent
     }
 
+    /// Processor time that the agent itself has used.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        // After the name, which is in brackets: user and system time are the 12th and the 13th.
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let ticks = |index| fields.split(' ').nth(index).unwrap().parse::<u64>().unwrap();
+        Duration::from_millis((ticks(11) + ticks(12)) * 1000 / 100)
+    }
+
     pub(crate) fn path(&self, name: &str) -> String {
         self.folder.path().join(name).to_str().unwrap().to_owned()
     }

@@ -5,7 +5,9 @@ pub(crate) mod branch;
 pub(crate) mod command;
 pub(crate) mod daemon;
 pub(crate) mod files;
+pub(crate) mod processes;
 pub(crate) mod sandboxes;
 pub(crate) mod snapshots;
 
 mod build;
+mod events;

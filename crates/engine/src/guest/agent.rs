@@ -376,7 +376,7 @@ impl GuestAgent {
         self.connection.counters()
     }
 
-    fn call(&self, what: &'static str, deadline: Deadline) -> Result<Call, GuestError> {
+    pub(super) fn call(&self, what: &'static str, deadline: Deadline) -> Result<Call, GuestError> {
         Call::new(&self.connection, &self.tasks, what, deadline)
     }
 
@@ -399,7 +399,7 @@ fn random_u64() -> Result<u64, GuestError> {
     getrandom::u64().map_err(|error| GuestError::Entropy { reason: error.to_string() })
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -6,7 +6,7 @@ use forkd_types::{LayerId, SandboxId, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::branch::BranchOrder;
-use crate::guest::GuestAgent;
+use crate::guest::{GuestAgent, ProcessTable};
 use crate::{EngineError, Sandbox};
 
 /// What a sandbox's task is asked for. Orders are done in the order of their arrival.
@@ -24,6 +24,7 @@ const ORDERS_WAITING_MAX: usize = 64;
 pub(crate) struct SandboxHandle {
     id: SandboxId,
     view: Mutex<View>,
+    processes: ProcessTable,
     orders: mpsc::Sender<Order>,
 }
 
@@ -42,7 +43,8 @@ impl SandboxHandle {
         let (orders, queue) = mpsc::channel(ORDERS_WAITING_MAX);
         let view = View { agent: None, overlays: Vec::new(), layers: Vec::new(), sandbox };
         let id = view.sandbox.id.clone();
-        (Self { id, view: Mutex::new(view), orders }, queue)
+        let processes = ProcessTable::default();
+        (Self { id, view: Mutex::new(view), processes, orders }, queue)
     }
 
     fn lock(&self) -> MutexGuard<'_, View> {
@@ -77,6 +79,12 @@ impl SandboxHandle {
     /// The VM is gone: nobody can be talked to.
     pub(crate) fn forget_agent(&self) {
         self.lock().agent = None;
+        self.processes.end_all("the sandbox ended");
+    }
+
+    /// The background processes that were started here.
+    pub(crate) fn processes(&self) -> &ProcessTable {
+        &self.processes
     }
 
     pub(crate) fn set_files(&self, layers: Vec<LayerId>, overlays: Vec<LayerId>) {

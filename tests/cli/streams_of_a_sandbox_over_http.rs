@@ -1,0 +1,195 @@
+//! Goal: what the routes for background processes promise holds for a client of the daemon: events
+//! in order with the end last, a broken connection that loses nothing, a slow client that holds the
+//! program back, input, signals, errors with a code.
+//!
+//! Method: the released daemon, its socket, the typed client, one sandbox for all. Breaks when the
+//! daemon and the client disagree, when an id is not the offset after its event, or when a stream
+//! does not end with its sandbox.
+
+use std::time::Duration;
+
+use forkd_client::api::{CreateProcess, OutputEvent, Process, SignalName};
+use forkd_client::{Client, ClientError, InputEnd, OutputStream, Target};
+
+use crate::forkd::Forkd;
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// A sandbox and its client.
+struct Scene {
+    client: Client,
+    id: String,
+}
+
+impl Scene {
+    async fn shell(&self, script: &str) -> Process {
+        self.start(CreateProcess::new(["/bin/sh", "-c", script])).await
+    }
+
+    async fn start(&self, body: CreateProcess) -> Process {
+        self.client.create_process(&self.id, &body).await.unwrap()
+    }
+
+    async fn output(&self, process: &Process, from: Option<u64>) -> OutputStream {
+        self.client.process_output(&self.id, &process.id, from).await.unwrap()
+    }
+
+    /// The end of a process.
+    async fn ended(&self, process: &Process) -> Process {
+        let ended = self.client.wait_process(&self.id, &process.id, 30).await.unwrap();
+        assert_eq!(ended.state, "exited", "{ended:?}");
+        ended
+    }
+}
+
+async fn next(stream: &mut OutputStream) -> Option<OutputEvent> {
+    tokio::time::timeout(SOON, stream.next()).await.expect("an event comes").unwrap()
+}
+
+/// Adds what was written to standard output; true at the end.
+fn add(event: Option<OutputEvent>, stdout: &mut Vec<u8>) -> bool {
+    match event {
+        Some(OutputEvent::Stdout(data)) => stdout.extend(data.bytes().unwrap()),
+        Some(OutputEvent::Exit(_)) => return true,
+        other => panic!("{other:?}"),
+    }
+    false
+}
+
+fn numbers(last: u32) -> Vec<u8> {
+    (1..=last).flat_map(|number| format!("{number}\n").into_bytes()).collect()
+}
+
+fn code_of(error: ClientError) -> String {
+    match error {
+        ClientError::Api(failure) => failure.code,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_client_follows_feeds_and_ends_processes_and_loses_nothing() {
+    let forkd = Forkd::new();
+    forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
+    let id = forkd.json(&["fork", "t"])[0]["id"].as_str().unwrap().to_owned();
+    let client = Client::new(Target::Socket(forkd.home().join("run/forkd.sock"))).unwrap();
+    let scene = Scene { client, id };
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        order_and_end(&scene).await;
+        broken_connections(&scene).await;
+        slow_and_absent_readers(&scene).await;
+        input_and_signals(&scene).await;
+        end_of_the_sandbox(&scene).await;
+    });
+}
+
+async fn order_and_end(scene: &Scene) {
+    let process =
+        scene.shell("echo 1; sleep 0.3; echo 2 >&2; sleep 0.3; printf '\\377'; exit 3").await;
+    assert!(process.id.starts_with("pr-") && process.state == "running" && process.pid > 1);
+    let mut stream = scene.output(&process, None).await;
+    let mut seen = Vec::new();
+    while let Some(event) = next(&mut stream).await {
+        seen.push(serde_json::to_string(&event).unwrap());
+    }
+    let expected = [
+        r#"{"event":"stdout","data":{"text":"1\n"}}"#,
+        r#"{"event":"stderr","data":{"text":"2\n"}}"#,
+        r#"{"event":"stdout","data":{"base64":"/w=="}}"#,
+        r#"{"event":"exit","data":{"exit_code":3,"signal":null,"timed_out":false}}"#,
+    ];
+    assert_eq!((seen, stream.offset()), (expected.map(str::to_owned).to_vec(), 5));
+    let view = scene.client.process(&scene.id, &process.id).await.unwrap();
+    assert_eq!((view.state.as_str(), view.exit_code), ("exited", Some(3)));
+    assert_eq!(scene.client.processes(&scene.id).await.unwrap(), [view]);
+}
+
+async fn broken_connections(scene: &Scene) {
+    let process = scene.shell("seq 60000").await;
+    let mut stdout = Vec::new();
+    let mut at = None;
+    'reading: loop {
+        let mut stream = scene.output(&process, at).await;
+        for _ in 0..2 {
+            if add(next(&mut stream).await, &mut stdout) {
+                break 'reading;
+            }
+            at = Some(stream.offset());
+        }
+    }
+    assert!(stdout == numbers(60_000), "a byte is lost or doubled");
+    let past = at.unwrap() + 1;
+    let refused = scene.client.process_output(&scene.id, &process.id, Some(past)).await;
+    assert_eq!(code_of(refused.unwrap_err()), "bad_request");
+}
+
+async fn slow_and_absent_readers(scene: &Scene) {
+    let script = "seq 800000; echo done > /tmp/done";
+    let process = scene.shell(script).await;
+    let mut stream = scene.output(&process, Some(0)).await;
+    let mut stdout = Vec::new();
+    add(next(&mut stream).await, &mut stdout);
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let view = scene.client.process(&scene.id, &process.id).await.unwrap();
+        assert_eq!(view.state, "running", "it is not held back");
+        if std::mem::replace(&mut before, view.output_to) == view.output_to {
+            break;
+        }
+    }
+    while !add(next(&mut stream).await, &mut stdout) {}
+    assert!(stdout == numbers(800_000), "a byte is lost");
+
+    let process = scene.shell("seq 400000").await;
+    let ended = scene.ended(&process).await;
+    assert_eq!(ended.output_to - ended.output_from, 1 << 20, "nobody held it back");
+    let mut stream = scene.output(&process, Some(10)).await;
+    let bytes = ended.output_from - 10;
+    assert_eq!(next(&mut stream).await, Some(OutputEvent::Lost { bytes }));
+}
+
+async fn input_and_signals(scene: &Scene) {
+    let client = &scene.client;
+    let body = CreateProcess { stdin: true, ..CreateProcess::new(["cat"]) };
+    let process = scene.start(body).await;
+    let send = async |text: &str, end| {
+        client.send_stdin(&scene.id, &process.id, text.as_bytes().to_vec(), end).await
+    };
+    send("one ", InputEnd::Open).await.unwrap();
+    send("two", InputEnd::Eof).await.unwrap();
+    assert_eq!(scene.ended(&process).await.exit_code, Some(0));
+    let mut stdout = Vec::new();
+    let mut stream = scene.output(&process, None).await;
+    while !add(next(&mut stream).await, &mut stdout) {}
+    assert_eq!(stdout, b"one two");
+    assert_eq!(code_of(send("x", InputEnd::Open).await.unwrap_err()), "process_ended");
+
+    let process = scene.start(CreateProcess::new(["sleep", "1000"])).await;
+    let name = SignalName::Name("TERM".to_owned());
+    client.signal_process(&scene.id, &process.id, name).await.unwrap();
+    let ended = scene.ended(&process).await;
+    assert_eq!((ended.exit_code, ended.signal), (Some(143), Some(15)));
+    let body = CreateProcess { timeout_secs: Some(1), ..CreateProcess::new(["sleep", "1000"]) };
+    assert!(scene.ended(&scene.start(body).await).await.timed_out);
+
+    client.delete_process(&scene.id, &process.id).await.unwrap();
+    let gone = client.process(&scene.id, &process.id).await.unwrap_err();
+    assert_eq!(code_of(gone), "process_not_found");
+    let absent = CreateProcess::new(["no-such-program"]);
+    let refused = client.create_process(&scene.id, &absent).await.unwrap_err();
+    assert_eq!(code_of(refused), "guest_refused");
+}
+
+async fn end_of_the_sandbox(scene: &Scene) {
+    let done = scene.shell("echo kept").await;
+    scene.ended(&done).await;
+    let process = scene.shell("echo here; sleep 1000").await;
+    let mut stream = scene.output(&process, None).await;
+    add(next(&mut stream).await, &mut Vec::new());
+    scene.client.delete_sandbox(&scene.id).await.unwrap();
+    assert!(matches!(next(&mut stream).await, Some(OutputEvent::Gone { .. })));
+    assert_eq!(next(&mut stream).await, None);
+    let error = scene.client.processes(&scene.id).await.unwrap_err();
+    assert_eq!(code_of(error), "sandbox_not_found");
+}
