@@ -1,6 +1,7 @@
 //! Goal: what the routes for background processes promise holds for a client of the daemon: events
 //! in order with the end last, a broken connection that loses nothing, a slow client that holds the
-//! program back, input, signals, errors with a code.
+//! program back, input, terminals, signals, errors
+//! with a code.
 //!
 //! Method: the released daemon, its socket, the typed client, one sandbox for all. Breaks when the
 //! daemon and the client disagree, when an id is not the offset after its event, or when a stream
@@ -8,7 +9,7 @@
 
 use std::time::Duration;
 
-use forkd_client::api::{CreateProcess, OutputEvent, Process, SignalName};
+use forkd_client::api::{CreateProcess, OutputEvent, Process, SignalName, TtySize};
 use forkd_client::{Client, ClientError, InputEnd, OutputStream, Target};
 
 use crate::forkd::Forkd;
@@ -79,6 +80,7 @@ fn a_client_follows_feeds_and_ends_processes_and_loses_nothing() {
         broken_connections(&scene).await;
         slow_and_absent_readers(&scene).await;
         input_and_signals(&scene).await;
+        terminals(&scene).await;
         end_of_the_sandbox(&scene).await;
     });
 }
@@ -179,6 +181,30 @@ async fn input_and_signals(scene: &Scene) {
     let absent = CreateProcess::new(["no-such-program"]);
     let refused = client.create_process(&scene.id, &absent).await.unwrap_err();
     assert_eq!(code_of(refused), "guest_refused");
+}
+
+async fn terminals(scene: &Scene) {
+    let client = &scene.client;
+    let tty = Some(TtySize { rows: 24, cols: 80 });
+    let script = "stty size; read line; stty size; cat; echo end";
+    let process =
+        scene.start(CreateProcess { tty, ..CreateProcess::new(["sh", "-c", script]) }).await;
+    let mut stream = scene.output(&process, None).await;
+    let mut screen = Vec::new();
+    while screen != b"24 80\r\n" {
+        assert!(!add(next(&mut stream).await, &mut screen), "{screen:?}");
+    }
+    let size = TtySize { rows: 50, cols: 132 };
+    client.resize_process(&scene.id, &process.id, size).await.unwrap();
+    let typed = b"\n".to_vec();
+    client.send_stdin(&scene.id, &process.id, typed, InputEnd::Eof).await.unwrap();
+    while !add(next(&mut stream).await, &mut screen) {}
+    assert_eq!(String::from_utf8_lossy(&screen), "24 80\r\n\r\n50 132\r\nend\r\n");
+
+    let process = scene.shell("sleep 1000").await;
+    let refused = client.resize_process(&scene.id, &process.id, size).await.unwrap_err();
+    assert_eq!(code_of(refused), "no_terminal");
+    client.delete_process(&scene.id, &process.id).await.unwrap();
 }
 
 async fn end_of_the_sandbox(scene: &Scene) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forkd_protocol::{CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, Reply, code, credit_cost};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::termios::Winsize;
 
 use crate::outbox::{Outbox, Pushed, lock};
 
@@ -72,6 +73,8 @@ struct State {
     input_ended: bool,
     input_lost: bool,
     signals: Vec<i32>,
+    /// The size that the terminal shall have.
+    size: Option<Winsize>,
     stale: bool,
     cancelled: bool,
 }
@@ -118,6 +121,11 @@ impl Active {
             state.signals.push(signal);
         }
         drop(state);
+        self.notify();
+    }
+
+    pub(crate) fn set_size(&self, size: Winsize) {
+        lock(&self.state).size = Some(size);
         self.notify();
     }
 
@@ -200,6 +208,11 @@ impl Active {
     /// Signals that the host sent since the last look.
     pub(crate) fn take_signals(&self) -> Vec<i32> {
         std::mem::take(&mut lock(&self.state).signals)
+    }
+
+    /// The size that the host wants since the last look.
+    pub(crate) fn take_size(&self) -> Option<Winsize> {
+        lock(&self.state).size.take()
     }
 
     /// The host ended the request, or forgot it.

@@ -35,6 +35,7 @@ mod power;
 mod process;
 mod renew;
 mod server;
+mod terminal;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -17,7 +17,7 @@ use crate::link::Link;
 use crate::outbox::{Outbox, lock};
 use crate::pipes::{OutputPipe, drain};
 use crate::process::Processes;
-use crate::{environment, exec, files, log, power, renew};
+use crate::{environment, exec, files, log, power, renew, terminal};
 
 /// Most requests under way, those of older epochs included.
 const REQUESTS_MAX: u32 = 256;
@@ -160,6 +160,12 @@ impl Server {
                 }
                 Ok(())
             }
+            Request::Resize { rows, cols } => {
+                if let Some(active) = self.find(id) {
+                    active.set_size(terminal::size(rows, cols));
+                }
+                Ok(())
+            }
             Request::Cancel {} => {
                 if let Some(active) = self.find(id) {
                     active.cancel();
@@ -247,6 +253,7 @@ impl Server {
     fn begin(self: &Arc<Self>, id: u64, request: Request) -> Result<(), Refusal> {
         let output_credit = match &request {
             Request::Exec { output_credit, .. }
+            | Request::Terminal { output_credit, .. }
             | Request::Eval { output_credit, .. }
             | Request::ReadFile { output_credit, .. } => *output_credit,
             _ => 0,
@@ -277,7 +284,14 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
     match request {
         Request::Exec { args, env, cwd, stdin_follows, timeout_ms, output_credit: _ } => {
             let timeout = limit(timeout_ms);
-            let spec = exec::Spec { args, env, cwd, stdin_follows, timeout };
+            let streams = exec::Streams::Pipes { stdin_follows };
+            let spec = exec::Spec { args, env, cwd, streams, timeout };
+            return exec::run(active, &server.processes, &spec);
+        }
+        Request::Terminal { args, env, cwd, timeout_ms, output_credit: _, rows, cols } => {
+            let timeout = limit(timeout_ms);
+            let streams = exec::Streams::Terminal { size: terminal::size(rows, cols) };
+            let spec = exec::Spec { args, env, cwd, streams, timeout };
             return exec::run(active, &server.processes, &spec);
         }
         Request::ReadFile { path, offset, length, output_credit: _ } => {
@@ -318,6 +332,7 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         | Request::Credit { .. }
         | Request::Kill { .. }
         | Request::Cancel {}
+        | Request::Resize { .. }
         | Request::Eval { .. } => {}
     }
     Vec::new()

@@ -119,6 +119,9 @@ catalogue! {
     /// The process takes no input.
     NoInput = "no_input", 409,
         "start the process with `stdin` true, and send input before its end";
+    /// The process has no terminal.
+    NoTerminal = "no_terminal", 409,
+        "start the process with `tty`";
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
         "use mode `diff`, or see `forkd doctor` for what live branching needs";

@@ -24,6 +24,7 @@ pub use command::{CheckedExec, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest,
 pub use daemon::{Health, Image, Version};
 pub use process::{
     CreateProcess, OutputData, OutputEvent, Process, ProcessExit, SignalName, SignalRequest,
+    TtySize,
 };
 pub use sandbox::{CreateSandboxes, Sandbox};
 pub use snapshot::{

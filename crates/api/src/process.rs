@@ -29,6 +29,32 @@ pub struct CreateProcess {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub timeout_secs: Option<u64>,
+    /// The size of a terminal, if the program shall have one. Its input is open then, and all
+    /// output is `stdout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tty: Option<TtySize>,
+}
+
+/// How much a terminal shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TtySize {
+    /// Lines.
+    #[schema(minimum = 1, maximum = 9999)]
+    pub rows: u16,
+    /// Characters of a line.
+    #[schema(minimum = 1, maximum = 9999)]
+    pub cols: u16,
+}
+
+impl TtySize {
+    /// Refuses a size that no terminal has.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self) -> Result<(), FieldError> {
+        within("rows", self.rows, 1, 9999)?;
+        within("cols", self.cols, 1, 9999).map(drop)
+    }
 }
 
 impl CreateProcess {
@@ -41,6 +67,7 @@ impl CreateProcess {
             cwd: None,
             stdin: false,
             timeout_secs: None,
+            tty: None,
         }
     }
 
@@ -50,6 +77,7 @@ impl CreateProcess {
     /// Names the field that is not.
     pub fn check(&self) -> Result<Option<Duration>, FieldError> {
         check_program(&self.args, &self.env, self.cwd.as_deref())?;
+        self.tty.iter().try_for_each(TtySize::check)?;
         let max = limit::EXEC_TIMEOUT_MAX.as_secs();
         let check = |secs| within("timeout_secs", secs, 1, max).map(Duration::from_secs);
         self.timeout_secs.map(check).transpose()
@@ -236,5 +264,7 @@ mod tests {
         assert_eq!(field(r#"{"args":[]}"#), "args");
         assert_eq!(field(r#"{"args":["a"],"timeout_secs":0}"#), "timeout_secs");
         assert_eq!(field(r#"{"args":["a"],"env":{"A=B":""}}"#), "env");
+        assert_eq!(field(r#"{"args":["a"],"tty":{"rows":0,"cols":80}}"#), "rows");
+        assert_eq!(field(r#"{"args":["a"],"tty":{"rows":24,"cols":10000}}"#), "cols");
     }
 }

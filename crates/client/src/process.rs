@@ -1,6 +1,6 @@
 //! Background processes: one method for each route, and the stream of their output.
 
-use forkd_api::{CreateProcess, OutputEvent, Process, SignalName, SignalRequest};
+use forkd_api::{CreateProcess, OutputEvent, Process, SignalName, SignalRequest, TtySize};
 use reqwest::Method;
 use serde::de::DeserializeOwned;
 
@@ -119,6 +119,20 @@ impl Client {
     ) -> Result<(), ClientError> {
         let request = self.request(Method::POST, &path(sandbox, process, "/signal"));
         self.send(request.json(&SignalRequest { signal })).await.map(drop)
+    }
+
+    /// `POST /v1/sandboxes/:id/processes/:process/resize`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn resize_process(
+        &self,
+        sandbox: &str,
+        process: &str,
+        size: TtySize,
+    ) -> Result<(), ClientError> {
+        let request = self.request(Method::POST, &path(sandbox, process, "/resize"));
+        self.send(request.json(&size)).await.map(drop)
     }
 }
 

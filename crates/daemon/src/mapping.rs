@@ -53,6 +53,7 @@ fn code_of_process(error: &ProcessError) -> ErrorCode {
         ProcessError::TooMany { .. } => ErrorCode::TooManyProcesses,
         ProcessError::Ended { .. } => ErrorCode::ProcessEnded,
         ProcessError::NoInput { .. } => ErrorCode::NoInput,
+        ProcessError::NoTerminal { .. } => ErrorCode::NoTerminal,
         ProcessError::InputWaits { .. } => ErrorCode::InputWaits,
         ProcessError::PastTheEnd { .. } => ErrorCode::BadRequest,
         ProcessError::Guest(error) => code_of_guest(error),

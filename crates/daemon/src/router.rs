@@ -61,6 +61,7 @@ fn documented_routes() -> OpenApiRouter<App> {
         .routes(routes!(processes::output))
         .routes(routes!(processes::stdin))
         .routes(routes!(processes::signal))
+        .routes(routes!(processes::resize))
 }
 
 /// The OpenAPI document of all routes.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forkd_types::{ProcessId, SandboxId};
 
-use crate::guest::{InputPiece, OutputReader, ProcessRequest, ProcessView};
+use crate::guest::{InputPiece, OutputReader, ProcessRequest, ProcessView, TerminalSize};
 use crate::{Engine, EngineError};
 
 impl Engine {
@@ -88,6 +88,19 @@ impl Engine {
         signal: i32,
     ) -> Result<(), EngineError> {
         Ok(self.inner.handle(sandbox)?.processes().signal(id, signal)?)
+    }
+
+    /// Changes the size of a process's terminal.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn resize_process(
+        &self,
+        sandbox: &SandboxId,
+        id: &ProcessId,
+        size: TerminalSize,
+    ) -> Result<(), EngineError> {
+        Ok(self.inner.handle(sandbox)?.processes().resize(id, size)?)
     }
 
     /// Kills a process if it runs, and forgets it.

@@ -40,7 +40,37 @@ pub enum Request {
         #[serde(default)]
         output_credit: u64,
     },
-    /// The next bytes of the input of a running `Exec` or `WriteFile`. Consumes credit.
+    /// Runs a program on a terminal of its own. As `Exec`; `Input` follows, whose end is the
+    /// terminal's character for it, and all output is `Stdout`.
+    Terminal {
+        /// Program and arguments.
+        args: Vec<String>,
+        /// Added to the agent's default environment.
+        #[serde(default)]
+        env: Vec<(String, String)>,
+        /// Working directory; the agent's default when absent.
+        #[serde(default)]
+        cwd: Option<String>,
+        /// The process group is killed after this time; never when absent.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+        /// Lines of the terminal.
+        rows: u16,
+        /// Characters of a line.
+        cols: u16,
+    },
+    /// Changes the size of a running `Terminal`. Has no reply.
+    Resize {
+        /// Lines of the terminal.
+        rows: u16,
+        /// Characters of a line.
+        cols: u16,
+    },
+    /// The next bytes of the input of a running `Exec`, `Terminal` or `WriteFile`. Consumes
+    /// credit.
     Input {
         /// The bytes; at most [`crate::DATA_BYTES_MAX`].
         #[serde(with = "serde_bytes")]
@@ -53,9 +83,9 @@ pub enum Request {
         /// How much more.
         bytes: u64,
     },
-    /// Sends a signal to the process group of a running `Exec`. An `Eval` is interrupted as if its
-    /// time were over, and a file transfer ended, whatever the signal. Has no reply of its own; the
-    /// request goes on to its own last reply.
+    /// Sends a signal to the process group of a running `Exec` or `Terminal`. An `Eval` is
+    /// interrupted as if its time were over, and a file transfer or a watch ended, whatever the
+    /// signal. Has no reply of its own; the request goes on to its own last reply.
     Kill {
         /// Signal number.
         signal: i32,
@@ -265,6 +295,8 @@ impl Request {
         "hello",
         "ping",
         "exec",
+        "terminal",
+        "resize",
         "input",
         "credit",
         "kill",

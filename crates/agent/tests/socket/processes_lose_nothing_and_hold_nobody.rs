@@ -10,7 +10,7 @@ use crate::raw::{Raw, client_of_raw_agent};
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{
     ExecExit, GuestAgent, InputPiece, OutputEvent, OutputReader, ProcessEnd, ProcessError,
-    ProcessInput, ProcessRequest, ProcessTable, ProcessView, Stream,
+    ProcessInput, ProcessRequest, ProcessTable, ProcessView, Stream, TerminalSize,
 };
 use forkd_protocol::{Reply, Request};
 use forkd_types::ProcessId;
@@ -364,4 +364,51 @@ async fn an_agent_that_never_answers_or_never_ends_can_be_left() {
     assert!(reason.contains("closed"), "{reason}");
     let view = table.view(&process).unwrap();
     assert!(matches!(view.end, Some(ProcessEnd::Lost { .. })), "{view:?}");
+}
+
+#[tokio::test]
+async fn a_terminal_has_a_size_that_changes_and_takes_control_characters() {
+    let local = LocalAgent::start();
+    let (agent, table) = (local.greet().await, ProcessTable::default());
+    let script = "trap 'stty size' WINCH; tty; echo $TERM; stty size
+        cat; while sleep 0.1; do :; done";
+    let request =
+        ProcessRequest { terminal: Some(TerminalSize { rows: 24, cols: 80 }), ..shell(script) };
+    let process = table.start(&agent, request).await.unwrap();
+    let mut reader = table.read(&process.id, None).unwrap();
+    let mut screen = String::new();
+    read_until(&mut reader, &mut screen, "24 80\r\n").await;
+    assert!(screen.starts_with("/dev/pts/") && screen.contains("\r\nxterm-256color\r\n"));
+    table.give_input(&process.id, piece(b"typed\n", false)).await.unwrap();
+    // Echoed by the terminal, then repeated by the program.
+    read_until(&mut reader, &mut screen, "typed\r\ntyped\r\n").await;
+    table.give_input(&process.id, piece(b"", true)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    table.resize(&process.id, TerminalSize { rows: 50, cols: 132 }).unwrap();
+    read_until(&mut reader, &mut screen, "50 132\r\n").await;
+    table.remove(&process.id).unwrap();
+
+    let request =
+        ProcessRequest { terminal: Some(TerminalSize { rows: 9, cols: 9 }), ..shell("sleep 60") };
+    let process = table.start(&agent, request).await.unwrap();
+    let mut reader = table.read(&process.id, None).unwrap();
+    table.give_input(&process.id, piece(b"\x03", false)).await.unwrap();
+    assert_eq!(read_all(&mut reader).await.end, Some(exited(130, Some(2))));
+
+    let process = table.start(&agent, shell("sleep 60")).await.unwrap();
+    let refused = table.resize(&process.id, TerminalSize { rows: 1, cols: 1 }).unwrap_err();
+    assert_eq!(refused, ProcessError::NoTerminal { id: process.id.clone() });
+    table.remove(&process.id).unwrap();
+}
+
+/// Adds standard output until it ends with `text`.
+async fn read_until(reader: &mut OutputReader, screen: &mut String, text: &str) {
+    while !screen.ends_with(text) {
+        match next(reader).await {
+            Some(OutputEvent::Data { stream: Stream::Stdout, data, .. }) => {
+                screen.push_str(std::str::from_utf8(&data).unwrap());
+            }
+            other => panic!("{other:?} after {screen:?}"),
+        }
+    }
 }

@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::response::sse::Event;
-use forkd_api::{CreateProcess, ErrorBody, FieldError, Process, SignalRequest};
-use forkd_engine::guest::{self, InputPiece, ProcessInput, ProcessRequest};
+use forkd_api::{CreateProcess, ErrorBody, FieldError, Process, SignalRequest, TtySize};
+use forkd_engine::guest::{self, InputPiece, ProcessInput, ProcessRequest, TerminalSize};
 use forkd_types::limit;
 use futures_util::stream;
 use serde::Deserialize;
@@ -46,6 +46,7 @@ pub(crate) async fn create(
         cwd: body.cwd,
         input: if body.stdin { ProcessInput::Open } else { ProcessInput::Empty },
         timeout,
+        terminal: body.tty.map(terminal_size),
     };
     let process = app.engine.start_process(&id, request).await?;
     Ok((StatusCode::CREATED, Json(convert::process(process))))
@@ -230,4 +231,27 @@ pub(crate) async fn signal(
 ) -> Result<StatusCode, Failure> {
     app.engine.signal_process(&path.sandbox, &path.process, body.check()?)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Changes the size of a background process's terminal.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/resize", tag = "processes",
+    params(("id" = String, Path, description = "The sandbox's id"),
+        ("process" = String, Path, description = "The process's id")),
+    request_body = TtySize,
+    responses((status = 204),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox or process"),
+        (status = 409, body = ErrorBody, description = "It has ended, or has no terminal")))]
+pub(crate) async fn resize(
+    State(app): State<App>,
+    path: ProcessPath,
+    JsonBody(body): JsonBody<TtySize>,
+) -> Result<StatusCode, Failure> {
+    body.check()?;
+    app.engine.resize_process(&path.sandbox, &path.process, terminal_size(body))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn terminal_size(size: TtySize) -> TerminalSize {
+    TerminalSize { rows: size.rows, cols: size.cols }
 }

@@ -112,6 +112,10 @@ pub(super) struct CallLink {
 }
 
 impl CallLink {
+    pub(super) fn send_size(&self, rows: u16, cols: u16) -> Result<(), GuestError> {
+        self.connection.send(self.what, self.id, &Request::Resize { rows, cols }).map(drop)
+    }
+
     pub(super) fn send_signal(&self, signal: i32) -> Result<(), GuestError> {
         self.connection.send(self.what, self.id, &Request::Kill { signal }).map(drop)
     }

@@ -33,7 +33,7 @@ pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
 pub use forkd_protocol::HookReport;
 pub use process::{
     OutputEvent, OutputReader, ProcessEnd, ProcessError, ProcessInput, ProcessRequest,
-    ProcessTable, ProcessView, Stream,
+    ProcessTable, ProcessView, Stream, TerminalSize,
 };
 pub use quiesce::QuiesceGuard;
 

@@ -31,6 +31,12 @@ pub enum ProcessError {
         /// The id.
         id: ProcessId,
     },
+    /// The process has no terminal.
+    #[error("process `{id}` has no terminal")]
+    NoTerminal {
+        /// The id.
+        id: ProcessId,
+    },
     /// The program has not read its earlier input.
     #[error("process `{id}` has not read its earlier input")]
     InputWaits {

@@ -51,6 +51,15 @@ pub enum ProcessInput {
     Open,
 }
 
+/// How much a terminal shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters of a line.
+    pub cols: u16,
+}
+
 /// A program to run in the background.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessRequest {
@@ -60,10 +69,12 @@ pub struct ProcessRequest {
     pub env: Vec<(String, String)>,
     /// Working directory; the agent's default when absent.
     pub cwd: Option<String>,
-    /// Its standard input.
+    /// Its standard input; open in any case on a terminal.
     pub input: ProcessInput,
     /// After this time its process group is killed; never when absent.
     pub timeout: Option<Duration>,
+    /// The size of its terminal, if it shall have one: all output is standard output then.
+    pub terminal: Option<TerminalSize>,
 }
 
 impl ProcessRequest {
@@ -76,6 +87,7 @@ impl ProcessRequest {
             cwd: None,
             input: ProcessInput::Empty,
             timeout: None,
+            terminal: None,
         }
     }
 }
@@ -93,14 +105,17 @@ struct Started {
 impl GuestAgent {
     async fn start_process(&self, request: ProcessRequest) -> Result<Started, GuestError> {
         let mut call = self.call("start process", Deadline::after(START_DEADLINE))?;
-        let takes_input = request.input == ProcessInput::Open;
-        call.begin(&Request::Exec {
-            args: request.args,
-            env: request.env,
-            cwd: request.cwd,
-            stdin_follows: takes_input,
-            timeout_ms: request.timeout.map(millis),
-            output_credit: OUTPUT_WINDOW_BYTES,
+        let ProcessRequest { args, env, cwd, input, timeout, terminal } = request;
+        let takes_input = input == ProcessInput::Open || terminal.is_some();
+        let (timeout_ms, output_credit) = (timeout.map(millis), OUTPUT_WINDOW_BYTES);
+        call.begin(&match terminal {
+            None => {
+                let stdin_follows = takes_input;
+                Request::Exec { args, env, cwd, stdin_follows, timeout_ms, output_credit }
+            }
+            Some(TerminalSize { rows, cols }) => {
+                Request::Terminal { args, env, cwd, timeout_ms, output_credit, rows, cols }
+            }
         })?;
         let input = takes_input.then(|| {
             // One piece waits here while another one is on its way.

@@ -9,8 +9,8 @@ use forkd_types::ProcessId;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
-use super::ProcessError;
 use super::log::{OutputLog, Piece, Stream};
+use super::{ProcessError, Started, TerminalSize};
 use crate::guest::ExecExit;
 use crate::guest::call::{CallLink, InputPiece};
 
@@ -87,6 +87,7 @@ pub(super) struct Process {
     id: ProcessId,
     pid: u32,
     args: Vec<String>,
+    has_terminal: bool,
     created_at: SystemTime,
     state: Mutex<State>,
     /// Output came, or the end.
@@ -97,24 +98,20 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(
-        pid: u32,
-        args: Vec<String>,
-        link: CallLink,
-        input: Option<mpsc::Sender<InputPiece>>,
-    ) -> Arc<Self> {
+    pub(super) fn new(start: &Started, args: Vec<String>, has_terminal: bool) -> Arc<Self> {
         Arc::new(Self {
             id: ProcessId::random(),
-            pid,
+            pid: start.pid,
             args,
+            has_terminal,
             created_at: SystemTime::now(),
             state: Mutex::new(State {
                 log: OutputLog::default(),
                 positions: BTreeMap::new(),
                 readers_so_far: 0,
                 end: None,
-                link: Some(link),
-                input,
+                link: Some(start.call.link()),
+                input: start.input.clone(),
             }),
             changed: Notify::new(),
             freed: Notify::new(),
@@ -241,6 +238,16 @@ impl Process {
     pub(super) fn signal(&self, signal: i32) -> Result<(), ProcessError> {
         match &self.lock().link {
             Some(link) => Ok(link.send_signal(signal)?),
+            None => Err(ProcessError::Ended { id: self.id.clone() }),
+        }
+    }
+
+    pub(super) fn resize(&self, size: TerminalSize) -> Result<(), ProcessError> {
+        if !self.has_terminal {
+            return Err(ProcessError::NoTerminal { id: self.id.clone() });
+        }
+        match &self.lock().link {
+            Some(link) => Ok(link.send_size(size.rows, size.cols)?),
             None => Err(ProcessError::Ended { id: self.id.clone() }),
         }
     }

@@ -8,7 +8,7 @@ use forkd_types::limit::PROCESSES_PER_SANDBOX_MAX;
 
 use super::process::{OutputReader, Process, ProcessView};
 use super::supervise::supervise;
-use super::{ProcessError, ProcessRequest};
+use super::{ProcessError, ProcessRequest, TerminalSize};
 use crate::guest::{GuestAgent, InputPiece};
 
 /// Why a process that was removed is gone, for its readers.
@@ -54,9 +54,9 @@ impl ProcessTable {
         request: ProcessRequest,
     ) -> Result<ProcessView, ProcessError> {
         let place = self.reserve()?;
-        let args = request.args.clone();
+        let (args, has_terminal) = (request.args.clone(), request.terminal.is_some());
         let started = agent.start_process(request).await?;
-        let process = Process::new(started.pid, args, started.call.link(), started.input);
+        let process = Process::new(&started, args, has_terminal);
         let supervisor = tokio::spawn(supervise(Arc::clone(&process), started.call));
         process.supervised_by(supervisor.abort_handle());
         drop(place);
@@ -135,6 +135,14 @@ impl ProcessTable {
     /// See [`ProcessError`].
     pub fn signal(&self, id: &ProcessId, signal: i32) -> Result<(), ProcessError> {
         self.get(id)?.signal(signal)
+    }
+
+    /// Changes the size of a process's terminal.
+    ///
+    /// # Errors
+    /// See [`ProcessError`].
+    pub fn resize(&self, id: &ProcessId, size: TerminalSize) -> Result<(), ProcessError> {
+        self.get(id)?.resize(size)
     }
 
     /// Kills a process if it runs, and forgets it.
