@@ -1,7 +1,6 @@
-//! Goal: what the routes for background processes promise holds for a client of the daemon: events
-//! in order with the end last, a broken connection that loses nothing, a slow client that holds the
-//! program back, input, terminals, signals, errors
-//! with a code.
+//! Goal: what the routes for background processes and files promise holds for a client of the
+//! daemon: events in order with the end last, a broken connection that loses nothing, a slow client
+//! that holds the program back, input, terminals, signals, changes of files, errors with a code.
 //!
 //! Method: the released daemon, its socket, the typed client, one sandbox for all. Breaks when the
 //! daemon and the client disagree, when an id is not the offset after its event, or when a stream
@@ -9,8 +8,8 @@
 
 use std::time::Duration;
 
-use forkd_client::api::{CreateProcess, OutputEvent, Process, SignalName, TtySize};
-use forkd_client::{Client, ClientError, InputEnd, OutputStream, Target};
+use forkd_client::api::{CreateProcess, FileChange, OutputEvent, Process, SignalName, TtySize};
+use forkd_client::{Client, ClientError, Depth, InputEnd, OutputStream, Target};
 
 use crate::forkd::Forkd;
 
@@ -81,6 +80,7 @@ fn a_client_follows_feeds_and_ends_processes_and_loses_nothing() {
         slow_and_absent_readers(&scene).await;
         input_and_signals(&scene).await;
         terminals(&scene).await;
+        files(&scene).await;
         end_of_the_sandbox(&scene).await;
     });
 }
@@ -205,6 +205,48 @@ async fn terminals(scene: &Scene) {
     let refused = client.resize_process(&scene.id, &process.id, size).await.unwrap_err();
     assert_eq!(code_of(refused), "no_terminal");
     client.delete_process(&scene.id, &process.id).await.unwrap();
+}
+
+async fn files(scene: &Scene) {
+    let (client, id) = (&scene.client, &scene.id);
+    client.make_directory(id, "/srv/tree/sub").await.unwrap();
+    let mut watch = client.watch_files(id, "/srv/tree", Depth::Recursive).await.unwrap();
+    client.write_file(id, "/srv/tree/sub/b", Some(0o640), b"12345".to_vec()).await.unwrap();
+    scene.ended(&scene.shell("cd /srv/tree; mv sub/b a; rm a; mkdir c; touch c/end").await).await;
+    let path = |name: &str| format!("/srv/tree/{name}");
+    let mut seen = Vec::new();
+    while seen.last() != Some(&FileChange::Created { path: path("c/end") }) {
+        let change = tokio::time::timeout(SOON, watch.next()).await.expect("a change is told");
+        seen.push(change.unwrap().unwrap());
+    }
+    let expected = [
+        FileChange::Created { path: path("sub/b") },
+        FileChange::Renamed { path: path("a"), from: path("sub/b") },
+        FileChange::Removed { path: path("a") },
+        FileChange::Created { path: path("c") },
+    ];
+    assert!(expected.iter().all(|change| seen.contains(change)), "{seen:?}");
+
+    client.write_file(id, &path("b"), Some(0o640), b"12345".to_vec()).await.unwrap();
+    let entries = client.list_files(id, "/srv/tree").await.unwrap();
+    let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["b", "c", "sub"]);
+    let file = client.stat_file(id, &path("b")).await.unwrap();
+    assert_eq!((&*file.kind, file.size_bytes, &*file.mode), ("file", 5, "0640"));
+    assert_eq!((&file, entries[1].kind.as_str()), (&entries[0], "directory"));
+    let refused = client.remove_file(id, "/srv/tree", Depth::Itself).await.unwrap_err();
+    assert_eq!(code_of(refused), "guest_refused");
+    client.remove_file(id, "/srv/tree", Depth::Recursive).await.unwrap();
+    let refused = client.stat_file(id, "/srv/tree").await.unwrap_err();
+    assert_eq!(code_of(refused), "file_not_found");
+    let gone = loop {
+        match tokio::time::timeout(SOON, watch.next()).await.expect("an end comes").unwrap() {
+            Some(FileChange::Gone { reason }) => break reason,
+            Some(_) => {}
+            None => panic!("the stream ended without a word"),
+        }
+    };
+    assert!(gone.contains("removed"), "{gone}");
 }
 
 async fn end_of_the_sandbox(scene: &Scene) {

@@ -231,12 +231,25 @@ impl Active {
         usize::try_from(room).unwrap_or(usize::MAX).min(DATA_BYTES_MAX)
     }
 
+    /// Sends a reply as soon as the host allows it. False when the request was ended instead.
+    pub(crate) fn send_when_allowed(&self, reply: &Reply) -> bool {
+        let bytes = reply.payload_bytes().unwrap_or(0);
+        while self.payload_room() < bytes && !self.is_cancelled() {
+            self.wait();
+        }
+        if self.is_cancelled() {
+            return false;
+        }
+        self.send(reply, || {});
+        true
+    }
+
     /// Queues a reply and waits for room, `attend` being called from time to time meanwhile.
     /// Discards it when nobody waits for it.
     pub(crate) fn send(&self, reply: &Reply, mut attend: impl FnMut()) {
-        if let Reply::Stdout { data } | Reply::Stderr { data } | Reply::FileData { data } = reply {
+        if let Some(bytes) = reply.payload_bytes() {
             let mut state = lock(&self.state);
-            state.output_credit = state.output_credit.saturating_sub(credit_cost(data.len()));
+            state.output_credit = state.output_credit.saturating_sub(credit_cost(bytes));
         }
         while !self.is_stale()
             && self.outbox.push(self.epoch, self.id, reply, PATIENCE) == Pushed::Full

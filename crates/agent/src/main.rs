@@ -36,6 +36,8 @@ mod process;
 mod renew;
 mod server;
 mod terminal;
+mod tree;
+mod watch;
 
 use std::process::ExitCode;
 use std::sync::Arc;

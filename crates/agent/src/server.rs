@@ -17,7 +17,7 @@ use crate::link::Link;
 use crate::outbox::{Outbox, lock};
 use crate::pipes::{OutputPipe, drain};
 use crate::process::Processes;
-use crate::{environment, exec, files, log, power, renew, terminal};
+use crate::{environment, exec, files, log, power, renew, terminal, tree, watch};
 
 /// Most requests under way, those of older epochs included.
 const REQUESTS_MAX: u32 = 256;
@@ -255,7 +255,10 @@ impl Server {
             Request::Exec { output_credit, .. }
             | Request::Terminal { output_credit, .. }
             | Request::Eval { output_credit, .. }
-            | Request::ReadFile { output_credit, .. } => *output_credit,
+            | Request::ReadFile { output_credit, .. }
+            | Request::ListFiles { output_credit, .. }
+            | Request::StatFile { output_credit, .. }
+            | Request::WatchFiles { output_credit, .. } => *output_credit,
             _ => 0,
         };
         let running = self.enter(id, output_credit)?;
@@ -299,6 +302,13 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         }
         Request::WriteFile { path, mode, append, create_parents } => {
             files::write(active, &files::WriteSpec { path, mode, append, create_parents });
+        }
+        Request::ListFiles { path, output_credit: _ } => tree::list(active, &path),
+        Request::StatFile { path, output_credit: _ } => tree::stat(active, &path),
+        Request::RemoveFile { path, recursive } => tree::remove(active, &path, recursive),
+        Request::MakeDirectory { path } => tree::make_directory(active, &path),
+        Request::WatchFiles { path, recursive, output_credit: _ } => {
+            watch::watch(active, &path, recursive);
         }
         Request::Renew { .. } | Request::PowerOff {} if server.standing == Standing::Guest => {
             let message = "this agent is not the first process of its machine";

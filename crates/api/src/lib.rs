@@ -12,6 +12,7 @@ mod catalogue;
 mod check;
 mod command;
 mod daemon;
+mod file;
 mod process;
 mod sandbox;
 mod snapshot;
@@ -22,6 +23,7 @@ pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode};
 pub use check::FieldError;
 pub use command::{CheckedExec, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Pong};
 pub use daemon::{Health, Image, Version};
+pub use file::{FileChange, FileEntry};
 pub use process::{
     CreateProcess, OutputData, OutputEvent, Process, ProcessExit, SignalName, SignalRequest,
     TtySize,

@@ -9,6 +9,7 @@
 mod build;
 mod client;
 mod error;
+mod file;
 mod process;
 mod sse;
 mod target;
@@ -16,6 +17,7 @@ mod target;
 pub use build::BuildStream;
 pub use client::{Cascade, Client};
 pub use error::{ApiFailure, ClientError};
+pub use file::{Depth, FileWatch};
 pub use forkd_api as api;
 pub use process::{InputEnd, OutputStream};
 pub use target::Target;

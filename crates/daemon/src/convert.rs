@@ -3,10 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use forkd_api::{
-    EvalAnswer, ExecAnswer, Image, OutputData, OutputText, Pong, Process, ProcessExit, Sandbox,
-    Snapshot,
+    EvalAnswer, ExecAnswer, FileChange, FileEntry, Image, OutputData, OutputText, Pong, Process,
+    ProcessExit, Sandbox, Snapshot,
 };
-use forkd_engine::guest::{self, EvalOutput, ExecOutput, ProcessEnd, ProcessView, Pulse, Stream};
+use forkd_engine::guest::{
+    self, EvalOutput, ExecOutput, FileKind, GuestError, ProcessEnd, ProcessView, Pulse, Stream,
+};
 use forkd_engine::{BranchReport, ImageInfo};
 use forkd_types::{BranchMode, SnapshotStatus};
 
@@ -173,6 +175,36 @@ pub(crate) fn output_event(event: guest::OutputEvent) -> forkd_api::OutputEvent 
         guest::OutputEvent::Ended(ProcessEnd::Lost { reason }) => {
             forkd_api::OutputEvent::Gone { reason }
         }
+    }
+}
+
+pub(crate) fn file_entry(entry: guest::FileEntry) -> FileEntry {
+    let kind = match entry.kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Other => "other",
+    };
+    FileEntry {
+        name: entry.name,
+        path: entry.path,
+        kind: kind.to_owned(),
+        size_bytes: entry.bytes,
+        mode: format!("{:04o}", entry.mode),
+        modified_at_unix: unix_seconds(entry.modified_at),
+    }
+}
+
+/// A change, or why none follows.
+pub(crate) fn file_change(change: Result<Option<guest::FileChange>, GuestError>) -> FileChange {
+    match change {
+        Ok(Some(guest::FileChange::Created(path))) => FileChange::Created { path },
+        Ok(Some(guest::FileChange::Modified(path))) => FileChange::Modified { path },
+        Ok(Some(guest::FileChange::Removed(path))) => FileChange::Removed { path },
+        Ok(Some(guest::FileChange::Renamed { from, path })) => FileChange::Renamed { path, from },
+        Ok(Some(guest::FileChange::Lost)) => FileChange::Lost {},
+        Ok(None) => FileChange::Gone { reason: "the watched path was removed".to_owned() },
+        Err(error) => FileChange::Gone { reason: error.to_string() },
     }
 }
 

@@ -33,7 +33,12 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
         contact(),
     ),
-    components(schemas(forkd_api::BuildEvent, forkd_api::ErrorBody, forkd_api::OutputEvent))
+    components(schemas(
+        forkd_api::BuildEvent,
+        forkd_api::ErrorBody,
+        forkd_api::FileChange,
+        forkd_api::OutputEvent
+    ))
 )]
 struct Document;
 
@@ -54,7 +59,11 @@ fn documented_routes() -> OpenApiRouter<App> {
         .routes(routes!(command::eval))
         .routes(routes!(command::ping))
         .routes(routes!(command::logs))
-        .routes(routes!(files::read, files::write))
+        .routes(routes!(files::read, files::write, files::remove))
+        .routes(routes!(files::list))
+        .routes(routes!(files::stat))
+        .routes(routes!(files::make_directory))
+        .routes(routes!(files::watch))
         .routes(routes!(processes::list, processes::create))
         .routes(routes!(processes::one, processes::remove))
         .routes(routes!(processes::wait))

@@ -19,6 +19,7 @@ mod config;
 mod domain;
 mod engine;
 mod error;
+mod files;
 pub mod guest;
 mod identity;
 mod images;

@@ -133,6 +133,48 @@ pub enum Request {
         #[serde(default)]
         create_parents: bool,
     },
+    /// What is in a directory. Answered by `Entry` for each, at last `Done`; or by `Error`.
+    ListFiles {
+        /// Absolute path.
+        path: String,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Answered by one `Entry`, for a symbolic link that of the link; or by `Error`.
+    StatFile {
+        /// Absolute path.
+        path: String,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Removes a file, a symbolic link or a directory. Answered by `Done`; or by `Error`.
+    RemoveFile {
+        /// Absolute path.
+        path: String,
+        /// A directory with all that is in it; otherwise only an empty one.
+        #[serde(default)]
+        recursive: bool,
+    },
+    /// Creates a directory and missing ones above it; one that is there is fine. Answered by
+    /// `Done`; or by `Error`.
+    MakeDirectory {
+        /// Absolute path.
+        path: String,
+    },
+    /// Tells of changes to a file or in a directory. Answered by `Watching`, then `Change` until
+    /// it is ended, or by `Done` when the path itself is gone; or by `Error`.
+    WatchFiles {
+        /// Absolute path.
+        path: String,
+        /// What is below the directory's directories too.
+        #[serde(default)]
+        recursive: bool,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
     /// Takes a new identity. Answered by [`Reply::Renewed`] only when every part of it took effect.
     Renew {
         /// Identity of the sandbox.
@@ -258,6 +300,33 @@ pub enum Reply {
         /// Bytes written.
         bytes: u64,
     },
+    /// A file, directory or other thing of the file system. Consumes credit for its texts.
+    Entry {
+        /// Last part of its path.
+        name: String,
+        /// `file`, `directory`, `symlink`, or another word for anything else.
+        kind: String,
+        /// Size of a file's content.
+        bytes: u64,
+        /// Permission bits.
+        mode: u32,
+        /// Seconds since the Unix epoch.
+        modified_unix_s: i64,
+    },
+    /// What was asked for is done.
+    Done {},
+    /// From now on every change is told.
+    Watching {},
+    /// Something has changed. Consumes credit for its texts.
+    Change {
+        /// `created`, `modified`, `removed`, `renamed`; any other word: changes were missed.
+        kind: String,
+        /// Absolute path; of a renamed one the new path.
+        path: String,
+        /// The old path of a renamed one.
+        #[serde(default)]
+        from: Option<String>,
+    },
     /// The new identity is in effect.
     Renewed {
         /// Of the request.
@@ -304,6 +373,11 @@ impl Request {
         "eval",
         "read_file",
         "write_file",
+        "list_files",
+        "stat_file",
+        "remove_file",
+        "make_directory",
+        "watch_files",
         "renew",
         "power_off",
     ];
@@ -323,10 +397,43 @@ impl Reply {
         "file_data",
         "file_end",
         "written",
+        "entry",
+        "done",
+        "watching",
+        "change",
         "renewed",
         "powering_off",
         "error",
     ];
+}
+
+impl Reply {
+    /// Bytes of payload, for the replies that consume credit.
+    #[must_use]
+    pub fn payload_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Stdout { data } | Self::Stderr { data } | Self::FileData { data } => {
+                Some(data.len())
+            }
+            Self::Entry { name, kind, .. } => Some(name.len() + kind.len()),
+            Self::Change { kind, path, from } => {
+                Some(kind.len() + path.len() + from.as_ref().map_or(0, String::len))
+            }
+            Self::Welcome { .. }
+            | Self::Pong { .. }
+            | Self::Started { .. }
+            | Self::Credit { .. }
+            | Self::Exited { .. }
+            | Self::EvalDone { .. }
+            | Self::FileEnd { .. }
+            | Self::Written { .. }
+            | Self::Done {}
+            | Self::Watching {}
+            | Self::Renewed { .. }
+            | Self::PoweringOff {}
+            | Self::Error { .. } => None,
+        }
+    }
 }
 
 /// Words in [`Reply::Error`]'s `code`. A word never changes its meaning.

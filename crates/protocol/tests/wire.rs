@@ -42,6 +42,11 @@ fn requests() -> Vec<Request> {
             append: false,
             create_parents: true,
         },
+        Request::ListFiles { path: "/".into(), output_credit: 3 },
+        Request::StatFile { path: "/x".into(), output_credit: 3 },
+        Request::RemoveFile { path: "/x".into(), recursive: true },
+        Request::MakeDirectory { path: "/x/y".into() },
+        Request::WatchFiles { path: "/x".into(), recursive: true, output_credit: 3 },
         Request::Renew {
             instance_id: "sb-1".into(),
             hostname: "sb-1".into(),
@@ -82,6 +87,16 @@ fn replies() -> Vec<Reply> {
         Reply::FileData { data: Vec::new() },
         Reply::FileEnd { bytes: 3 },
         Reply::Written { bytes: 3 },
+        Reply::Entry {
+            name: "x".into(),
+            kind: "file".into(),
+            bytes: 1,
+            mode: 0o644,
+            modified_unix_s: -1,
+        },
+        Reply::Done {},
+        Reply::Watching {},
+        Reply::Change { kind: "renamed".into(), path: "/y".into(), from: Some("/x".into()) },
         Reply::Renewed {
             instance_id: "sb-1".into(),
             clock_step_ns: -1,

@@ -381,7 +381,7 @@ impl GuestAgent {
     }
 
     /// A request with exactly one reply.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         what: &'static str,
         request: Request,

@@ -7,7 +7,7 @@ use forkd_protocol::{CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, Reply, Request, cred
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::connection::{Connection, Inbox, Tasks, lock, payload_bytes};
+use super::connection::{Connection, Inbox, Tasks, lock};
 use super::{GuestError, OUTPUT_WINDOW_BYTES};
 
 /// A point in time with the wait that it came from, for the error text.
@@ -206,7 +206,7 @@ impl Call {
                     return Err(GuestError::remote(&code, &message));
                 }
                 Some(reply) => {
-                    self.taken += payload_bytes(&reply).map_or(0, credit_cost);
+                    self.taken += reply.payload_bytes().map_or(0, credit_cost);
                     return Ok(reply);
                 }
             }
@@ -301,6 +301,10 @@ fn kind_of(reply: &Reply) -> &'static str {
         Reply::FileData { .. } => "file_data",
         Reply::FileEnd { .. } => "file_end",
         Reply::Written { .. } => "written",
+        Reply::Entry { .. } => "entry",
+        Reply::Done {} => "done",
+        Reply::Watching {} => "watching",
+        Reply::Change { .. } => "change",
         Reply::Renewed { .. } => "renewed",
         Reply::PoweringOff {} => "powering_off",
         Reply::Error { .. } => "error",

@@ -5,8 +5,8 @@
 //! that goes away in the middle of a request never leaves half a frame behind.
 //!
 //! Guarantees, against any guest:
-//! * Every wait has a deadline, but for what a background process does next; the loss of the
-//!   connection fails every request under way.
+//! * Every wait has a deadline, but for what a background process or a watch tells next; the loss
+//!   of the connection fails every request under way.
 //! * Memory is bounded: a request buffers at most its credit window, collected output at most
 //!   [`OUTPUT_BYTES_MAX`], an unfinished frame at most one frame. A guest that sends more than it
 //!   was allowed loses that request, not the daemon.
@@ -22,6 +22,7 @@ mod call;
 mod connection;
 mod error;
 mod exec;
+mod files;
 mod process;
 mod quiesce;
 
@@ -30,6 +31,7 @@ pub use call::InputPiece;
 pub use connection::LinkCounters;
 pub use error::GuestError;
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
+pub use files::{Depth, FileChange, FileEntry, FileKind, FileWatch};
 pub use forkd_protocol::HookReport;
 pub use process::{
     OutputEvent, OutputReader, ProcessEnd, ProcessError, ProcessInput, ProcessRequest,
