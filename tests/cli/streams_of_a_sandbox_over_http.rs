@@ -1,6 +1,7 @@
 //! Goal: what the routes for background processes and files promise holds for a client of the
 //! daemon: events in order with the end last, a broken connection that loses nothing, a slow client
-//! that holds the program back, input, terminals, signals, changes of files, errors with a code.
+//! that holds the program back, input, terminals, signals, changes of files, values in
+//! all their forms, errors with a code.
 //!
 //! Method: the released daemon, its socket, the typed client, one sandbox for all. Breaks when the
 //! daemon and the client disagree, when an id is not the offset after its event, or when a stream
@@ -8,7 +9,9 @@
 
 use std::time::Duration;
 
-use forkd_client::api::{CreateProcess, FileChange, OutputEvent, Process, SignalName, TtySize};
+use forkd_client::api::{
+    CreateProcess, EvalRequest, FileChange, OutputEvent, Process, SignalName, TtySize,
+};
 use forkd_client::{Client, ClientError, Depth, InputEnd, OutputStream, Target};
 
 use crate::forkd::Forkd;
@@ -81,6 +84,7 @@ fn a_client_follows_feeds_and_ends_processes_and_loses_nothing() {
         input_and_signals(&scene).await;
         terminals(&scene).await;
         files(&scene).await;
+        values(&scene).await;
         end_of_the_sandbox(&scene).await;
     });
 }
@@ -247,6 +251,21 @@ async fn files(scene: &Scene) {
         }
     };
     assert!(gone.contains("removed"), "{gone}");
+}
+
+async fn values(scene: &Scene) {
+    let code = "class Plot:
+    def __repr__(self): return 'plot'
+    def _repr_html_(self): return '<b>plot</b>'
+    def _repr_png_(self): return bytes(range(256)) * 4000
+Plot()";
+    let answer = scene.client.eval(&scene.id, &EvalRequest::new(code)).await.unwrap();
+    let forms: Vec<(&str, usize)> =
+        answer.parts.iter().map(|part| (part.mime.as_str(), part.data.len())).collect();
+    let base64 = 4 * (256 * 4000_usize).div_ceil(3);
+    assert_eq!(forms, [("text/plain", 4), ("text/html", 11), ("image/png", base64)]);
+    assert_eq!(answer.result.as_deref(), Some("plot"));
+    assert!(answer.parts[2].data.starts_with("AAECAwQF"));
 }
 
 async fn end_of_the_sandbox(scene: &Scene) {

@@ -262,11 +262,11 @@ impl Server {
             _ => 0,
         };
         let running = self.enter(id, output_credit)?;
-        if let Request::Eval { code, timeout_ms, output_credit: _ } = request {
+        if let Request::Eval { code, timeout_ms, output_credit: _, parts } = request {
             let active = Arc::clone(&running.active);
             let deadline = limit(timeout_ms).and_then(|limit| Instant::now().checked_add(limit));
             let running = Box::new(running);
-            return self.eval.submit(Job { active, code, deadline, running });
+            return self.eval.submit(Job { active, code, parts, deadline, running });
         }
         std::thread::Builder::new()
             .name("request".to_owned())

@@ -135,11 +135,41 @@ impl EvalRequest {
     }
 }
 
+/// A form of a value, as its `_repr_mimebundle_`, `_repr_html_`, `_repr_png_` and so on give it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EvalPart {
+    /// Its media type.
+    pub mime: String,
+    /// The text, where the type is `text/` something or ends with `json`, `xml` or `javascript`;
+    /// the bytes as base64 elsewhere.
+    pub data: String,
+}
+
+impl EvalPart {
+    /// `data` of the type `mime` for the wire.
+    #[must_use]
+    pub fn of(mime: String, data: Vec<u8>) -> Self {
+        use base64::Engine as _;
+        let ends = |end: &&str| mime.ends_with(end);
+        let is_text = mime.starts_with("text/") || ["json", "xml", "javascript"].iter().any(ends);
+        let data = if is_text {
+            String::from_utf8_lossy(&data).into_owned()
+        } else {
+            base64::engine::general_purpose::STANDARD.encode(data)
+        };
+        Self { mime, data }
+    }
+}
+
 /// What Python code gave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EvalAnswer {
     /// `repr` of the last expression; null when there is none or it is `None`.
     pub result: Option<String>,
+    /// All forms that the last expression's value has, 4 MiB in all; what is larger is left out.
+    /// The first is `text/plain`.
+    #[serde(default)]
+    pub parts: Vec<EvalPart>,
     /// Traceback, or what happened to the interpreter.
     pub error: Option<String>,
     /// 0 when there is no error, else 1.
@@ -195,6 +225,16 @@ mod tests {
         let stdin = |json: &str| parse(json).check().unwrap().stdin;
         assert_eq!(stdin(r#"{"args":["a"],"stdin":"hi"}"#), b"hi");
         assert_eq!(stdin(r#"{"args":["a"],"stdin_base64":"/w=="}"#), [0xFF]);
+    }
+
+    #[test]
+    fn a_form_is_text_or_base64_by_its_type() {
+        let data = |mime: &str, data: &[u8]| EvalPart::of(mime.to_owned(), data.to_vec()).data;
+        assert_eq!(data("text/html", b"<b>"), "<b>");
+        assert_eq!(data("image/svg+xml", b"<svg/>"), "<svg/>");
+        assert_eq!(data("application/vnd.x+json", b"{}"), "{}");
+        assert_eq!(data("image/png", b"\xff"), "/w==");
+        assert_eq!(data("text/plain", b"\xff"), "\u{FFFD}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod text;
 pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
 pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode};
 pub use check::FieldError;
-pub use command::{CheckedExec, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Pong};
+pub use command::{CheckedExec, EvalAnswer, EvalPart, EvalRequest, ExecAnswer, ExecRequest, Pong};
 pub use daemon::{Health, Image, Version};
 pub use file::{FileChange, FileEntry};
 pub use process::{

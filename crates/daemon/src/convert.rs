@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use forkd_api::{
-    EvalAnswer, ExecAnswer, FileChange, FileEntry, Image, OutputData, OutputText, Pong, Process,
-    ProcessExit, Sandbox, Snapshot,
+    EvalAnswer, EvalPart, ExecAnswer, FileChange, FileEntry, Image, OutputData, OutputText, Pong,
+    Process, ProcessExit, Sandbox, Snapshot,
 };
 use forkd_engine::guest::{
     self, EvalOutput, ExecOutput, FileKind, GuestError, ProcessEnd, ProcessView, Pulse, Stream,
@@ -114,6 +114,7 @@ pub(crate) fn eval(output: EvalOutput) -> EvalAnswer {
     let failed = output.error.is_some() || output.timed_out || output.state_lost;
     EvalAnswer {
         result: output.result,
+        parts: output.parts.into_iter().map(|part| EvalPart::of(part.mime, part.data)).collect(),
         error: output.error,
         exit_code: i32::from(failed),
         stdout: stdout.text,
@@ -280,6 +281,7 @@ mod tests {
         let output = EvalOutput {
             result: None,
             error: None,
+            parts: Vec::new(),
             stdout: Vec::new(),
             stderr: Vec::new(),
             timed_out: true,

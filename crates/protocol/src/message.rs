@@ -93,8 +93,8 @@ pub enum Request {
     /// Ends a request that the host has forgotten: programs are killed, code is interrupted, and
     /// nothing more is sent for it. Has no reply.
     Cancel {},
-    /// Runs Python code in the persistent interpreter. Answered by `Stdout` and `Stderr`, at last
-    /// `EvalDone`; or by `Error`.
+    /// Runs Python code in the persistent interpreter. Answered by `Stdout` and `Stderr`, by
+    /// `EvalPart` if wanted, at last `EvalDone`; or by `Error`.
     Eval {
         /// Statements or an expression.
         code: String,
@@ -104,6 +104,9 @@ pub enum Request {
         /// Credit for output.
         #[serde(default)]
         output_credit: u64,
+        /// The last expression's value is wanted in all forms that it has.
+        #[serde(default)]
+        parts: bool,
     },
     /// Answered by `FileData`, at last `FileEnd`; or by `Error`.
     ReadFile {
@@ -268,6 +271,17 @@ pub enum Reply {
         /// It was killed because its time was over.
         timed_out: bool,
     },
+    /// A form of the last expression's value, or a piece of one. Consumes credit for both fields.
+    EvalPart {
+        /// Its media type.
+        mime: String,
+        /// The bytes.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+        /// The next `EvalPart` goes on with this form.
+        #[serde(default)]
+        more: bool,
+    },
     /// The Python code ended.
     EvalDone {
         /// `repr` of the last expression, unless that is `None`.
@@ -393,6 +407,7 @@ impl Reply {
         "stderr",
         "credit",
         "exited",
+        "eval_part",
         "eval_done",
         "file_data",
         "file_end",
@@ -415,6 +430,7 @@ impl Reply {
             Self::Stdout { data } | Self::Stderr { data } | Self::FileData { data } => {
                 Some(data.len())
             }
+            Self::EvalPart { mime, data, more: _ } => Some(mime.len() + data.len()),
             Self::Entry { name, kind, .. } => Some(name.len() + kind.len()),
             Self::Change { kind, path, from } => {
                 Some(kind.len() + path.len() + from.as_ref().map_or(0, String::len))

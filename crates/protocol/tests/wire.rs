@@ -34,7 +34,7 @@ fn requests() -> Vec<Request> {
         Request::Credit { bytes: 77 },
         Request::Kill { signal: 9 },
         Request::Cancel {},
-        Request::Eval { code: "1+1".into(), timeout_ms: None, output_credit: 5 },
+        Request::Eval { code: "1+1".into(), timeout_ms: None, output_credit: 5, parts: true },
         Request::ReadFile { path: "/x".into(), offset: 1, length: Some(2), output_credit: 3 },
         Request::WriteFile {
             path: "/x".into(),
@@ -78,6 +78,7 @@ fn replies() -> Vec<Reply> {
         Reply::Stderr { data: vec![1, 0, 2] },
         Reply::Credit { bytes: 9 },
         Reply::Exited { exit_code: 137, signal: Some(9), timed_out: true },
+        Reply::EvalPart { mime: "image/png".into(), data: vec![0x89, 0], more: true },
         Reply::EvalDone {
             result: Some("2".into()),
             error: None,

@@ -9,3 +9,4 @@ mod files_are_listed_removed_and_watched;
 mod processes_lose_nothing_and_hold_nobody;
 mod raw;
 mod support;
+mod values_come_in_all_their_forms;

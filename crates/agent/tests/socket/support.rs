@@ -43,7 +43,15 @@ impl LocalAgent {
     }
 
     pub(crate) async fn stream(&self) -> UnixStream {
-        UnixStream::connect(self.socket()).await.unwrap()
+        let start = Instant::now();
+        loop {
+            match UnixStream::connect(self.socket()).await {
+                Ok(stream) => return stream,
+                // The socket is there a moment before the agent listens on it.
+                Err(error) => assert!(start.elapsed() < SOON, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
 
     /// A connection that has greeted.

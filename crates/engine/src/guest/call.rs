@@ -297,6 +297,7 @@ fn kind_of(reply: &Reply) -> &'static str {
         Reply::Stderr { .. } => "stderr",
         Reply::Credit { .. } => "credit",
         Reply::Exited { .. } => "exited",
+        Reply::EvalPart { .. } => "eval_part",
         Reply::EvalDone { .. } => "eval_done",
         Reply::FileData { .. } => "file_data",
         Reply::FileEnd { .. } => "file_end",

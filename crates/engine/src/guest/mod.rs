@@ -23,6 +23,7 @@ mod connection;
 mod error;
 mod exec;
 mod files;
+mod parts;
 mod process;
 mod quiesce;
 
@@ -33,6 +34,7 @@ pub use error::GuestError;
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
 pub use files::{Depth, FileChange, FileEntry, FileKind, FileWatch};
 pub use forkd_protocol::HookReport;
+pub use parts::{EVAL_PARTS_BYTES_MAX, EvalPart};
 pub use process::{
     OutputEvent, OutputReader, ProcessEnd, ProcessError, ProcessInput, ProcessRequest,
     ProcessTable, ProcessView, Stream, TerminalSize,
