@@ -13,6 +13,8 @@ use forkd_client::api::{
     CreateProcess, EvalRequest, FileChange, OutputEvent, Process, SignalName, TtySize,
 };
 use forkd_client::{Client, ClientError, Depth, InputEnd, OutputStream, Target};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
 
 use crate::forkd::Forkd;
 
@@ -80,6 +82,7 @@ fn a_client_follows_feeds_and_ends_processes_and_loses_nothing() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         order_and_end(&scene).await;
         broken_connections(&scene).await;
+        events_on_the_wire(&scene).await;
         slow_and_absent_readers(&scene).await;
         input_and_signals(&scene).await;
         terminals(&scene).await;
@@ -127,6 +130,34 @@ async fn broken_connections(scene: &Scene) {
     let past = at.unwrap() + 1;
     let refused = scene.client.process_output(&scene.id, &process.id, Some(past)).await;
     assert_eq!(code_of(refused.unwrap_err()), "bad_request");
+}
+
+/// The whole answer to a request for the output of `process`, byte by byte.
+async fn raw_output(scene: &Scene, process: &Process, last_event_id: &str) -> String {
+    let Target::Socket(socket) = scene.client.target() else { panic!("a socket") };
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    let request = format!(
+        "GET /v1/sandboxes/{}/processes/{}/output?from=0 HTTP/1.1\r\nHost: localhost\r\n\
+         Last-Event-ID: {last_event_id}\r\nConnection: close\r\n\r\n",
+        scene.id, process.id
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+async fn events_on_the_wire(scene: &Scene) {
+    let process = scene.shell("printf '1\\n2\\n3\\n'").await;
+    scene.ended(&process).await;
+    let answer = raw_output(scene, &process, "2").await;
+    assert!(answer.contains("content-type: text/event-stream"), "{answer}");
+    let (_, events) = answer.split_once("event: ").unwrap();
+    let expected = "stdout\ndata: {\"text\":\"2\\n3\\n\"}\nid: 6\n\n";
+    assert!(events.starts_with(expected), "the header counts more than the address: {events}");
+    let end = "event: exit\ndata: {\"exit_code\":0,\"signal\":null,\"timed_out\":false}\n\n";
+    assert!(events.contains(end), "{events}");
+    assert!(raw_output(scene, &process, "x").await.starts_with("HTTP/1.1 400 "));
 }
 
 async fn slow_and_absent_readers(scene: &Scene) {

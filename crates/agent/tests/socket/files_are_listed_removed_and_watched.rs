@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::raw::client_of_raw_agent;
+use crate::raw::{Raw, client_of_raw_agent};
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{
     Depth, FileChange, FileKind, FileWatch, FileWrite, GuestError, OUTPUT_BYTES_MAX,
@@ -79,6 +80,29 @@ async fn a_directory_of_more_than_a_window_of_credit_is_listed_whole() {
 }
 
 #[tokio::test]
+async fn no_more_entries_are_sent_than_the_host_allows() {
+    let local = LocalAgent::start();
+    let folder = folder(&local);
+    for number in 0..5 {
+        std::fs::write(folder.join(format!("{number}")), "").unwrap();
+    }
+    let mut raw = Raw::new(local.stream().await);
+    raw.hello(1).await;
+    // Enough for two.
+    raw.ask(2, &Request::ListFiles { path: text(folder), output_credit: 1100 }).await;
+    for _ in 0..2 {
+        assert!(matches!(raw.reply().await, (2, Reply::Entry { .. })));
+    }
+    let more = tokio::time::timeout(Duration::from_millis(300), raw.frame()).await;
+    assert!(more.is_err(), "{more:?}");
+    raw.ask(2, &Request::Credit { bytes: 100_000 }).await;
+    for _ in 0..3 {
+        assert!(matches!(raw.reply().await, (2, Reply::Entry { .. })));
+    }
+    assert_eq!(raw.reply().await, (2, Reply::Done {}));
+}
+
+#[tokio::test]
 async fn only_what_is_asked_for_is_removed() {
     let local = LocalAgent::start();
     let (agent, folder) = (local.greet().await, folder(&local));
@@ -90,9 +114,11 @@ async fn only_what_is_asked_for_is_removed() {
         code_of(agent.make_directory(&path("a/file"), SOON).await.unwrap_err()),
         "file_failed"
     );
-    symlink(path("a"), path("link")).unwrap();
-    agent.remove_file(&path("link"), Depth::Recursive, SOON).await.unwrap();
-    assert!(std::fs::exists(path("a/file")).unwrap(), "the link was followed");
+    for depth in [Depth::Itself, Depth::Recursive] {
+        symlink(path("a"), path("link")).unwrap();
+        agent.remove_file(&path("link"), depth, SOON).await.unwrap();
+        assert!(std::fs::exists(path("a/file")).unwrap(), "the link was followed");
+    }
     let refused = agent.remove_file(&path("a"), Depth::Itself, SOON).await.unwrap_err();
     assert_eq!(code_of(refused), "file_failed");
     agent.remove_file(&path("a/file"), Depth::Itself, SOON).await.unwrap();

@@ -176,6 +176,33 @@ async fn a_slow_reader_holds_the_program_back_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_reader_that_comes_late_loses_nothing_from_then_on() {
+    let local = LocalAgent::start();
+    let (agent, table) = (local.greet().await, ProcessTable::default());
+    let process = table.start(&agent, shell("seq 1 100000000")).await.unwrap();
+    let output_from = || table.view(&process.id).unwrap().output_from;
+    wait_until("as much is kept as can be", || output_from() > KEPT).await;
+    let mut reader = table.read(&process.id, None).unwrap();
+    let mut text = String::new();
+    while text.len() as u64 <= 3 * KEPT {
+        // Slower than the program, which fills all that it may.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        match next(&mut reader).await {
+            Some(OutputEvent::Data { stream: Stream::Stdout, data, .. }) => {
+                text.push_str(std::str::from_utf8(&data).unwrap());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    table.remove(&process.id).unwrap();
+    // The first line may have lost its beginning, the last one lacks its end.
+    let lines: Vec<&str> = text.split('\n').collect();
+    let numbers = lines[1..lines.len() - 1].iter().map(|line| line.parse::<u64>().unwrap());
+    let first: u64 = lines[1].parse().unwrap();
+    assert!(numbers.eq(first..first + lines.len() as u64 - 2), "a line is lost");
+}
+
+#[tokio::test]
 async fn a_program_goes_on_when_its_slow_reader_leaves() {
     let local = LocalAgent::start();
     let (agent, table) = (local.greet().await, ProcessTable::default());
@@ -202,6 +229,10 @@ async fn characters_of_both_streams_stay_whole_however_they_are_cut() {
     assert_eq!(String::from_utf8(seen.stdout).unwrap(), "€".repeat(8));
     assert_eq!(String::from_utf8(seen.stderr).unwrap(), "é".repeat(8));
     assert!(seen.all_text, "a character was cut in two");
+    // At the end half a character comes as it is, before the end.
+    let process = table.start(&agent, shell(r"printf 'a\342\202'")).await.unwrap();
+    let seen = read_all(&mut table.read(&process.id, Some(0)).unwrap()).await;
+    assert_eq!(seen.stdout, b"a\xE2\x82");
     // Half a character without its other half is not held back for ever.
     let process = table.start(&agent, shell(r"printf '\342\202'; sleep 60")).await.unwrap();
     let mut reader = table.read(&process.id, None).unwrap();
@@ -388,10 +419,13 @@ async fn a_terminal_has_a_size_that_changes_and_takes_control_characters() {
     read_until(&mut reader, &mut screen, "50 132\r\n").await;
     table.remove(&process.id).unwrap();
 
-    let request =
-        ProcessRequest { terminal: Some(TerminalSize { rows: 9, cols: 9 }), ..shell("sleep 60") };
+    // A shell that starts may miss a signal; this program has none.
+    let terminal = Some(TerminalSize { rows: 9, cols: 9 });
+    let request = ProcessRequest { terminal, ..ProcessRequest::new(["cat"]) };
     let process = table.start(&agent, request).await.unwrap();
     let mut reader = table.read(&process.id, None).unwrap();
+    table.give_input(&process.id, piece(b"x\n", false)).await.unwrap();
+    read_until(&mut reader, &mut String::new(), "x\r\nx\r\n").await;
     table.give_input(&process.id, piece(b"\x03", false)).await.unwrap();
     assert_eq!(read_all(&mut reader).await.end, Some(exited(130, Some(2))));
 

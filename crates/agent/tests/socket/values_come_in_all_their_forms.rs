@@ -3,8 +3,12 @@
 //! behave well and others. What would break it: parts that are larger than a window of credit, a
 //! form that raises, an object that claims to have every form.
 
+use std::time::Duration;
+
+use crate::raw::Raw;
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{EVAL_PARTS_BYTES_MAX, EvalOutput, EvalRequest, GuestAgent};
+use forkd_protocol::{Reply, Request};
 
 const CLASSES: &str = r#"
 import base64
@@ -96,8 +100,36 @@ async fn a_form_that_takes_for_ever_is_interrupted_and_the_state_is_kept() {
     let local = LocalAgent::start();
     let agent = local.greet().await;
     eval(&agent, CLASSES).await;
-    let timeout = std::time::Duration::from_millis(500);
+    let timeout = Duration::from_millis(500);
     let output = agent.eval(EvalRequest { code: "Stops()".into(), timeout }).await.unwrap();
     assert!(output.timed_out && output.error.is_some() && !output.state_lost, "{output:?}");
     assert_eq!(eval(&agent, "Rich()").await.result.as_deref(), Some("rich"));
+}
+
+#[tokio::test]
+async fn no_more_of_a_form_is_sent_than_the_host_allows_nor_is_it_polled_for() {
+    let local = LocalAgent::start();
+    let mut raw = Raw::new(local.stream().await);
+    raw.hello(1).await;
+    let code = format!("{CLASSES}\nRich(200_000)");
+    let request = Request::Eval { code, timeout_ms: None, output_credit: 2000, parts: true };
+    raw.ask(2, &request).await;
+    let mut png = 0;
+    while !matches!(raw.reply().await, (2, Reply::EvalPart { mime, .. }) if mime.contains("svg")) {}
+    let more = tokio::time::timeout(Duration::from_millis(300), raw.frame()).await;
+    assert!(more.is_err(), "no credit is left");
+    let before = local.cpu_time();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let used = local.cpu_time() - before;
+    assert!(used <= Duration::from_millis(20), "{used:?} in a second");
+    raw.ask(2, &Request::Credit { bytes: 1 << 20 }).await;
+    loop {
+        match raw.reply().await.1 {
+            Reply::EvalPart { mime, data, .. } if mime == "image/png" => png += data.len(),
+            Reply::EvalPart { .. } => {}
+            Reply::EvalDone { result, .. } => break assert_eq!(result.as_deref(), Some("rich")),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(png, 200_004);
 }
