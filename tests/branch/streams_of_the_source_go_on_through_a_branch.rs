@@ -29,7 +29,12 @@ async fn lines(mut reader: OutputReader) -> (String, ProcessEnd) {
 }
 
 async fn count_in(guest: &Guest<'_>) -> u64 {
-    guest.sh("cat /tmp/count").await.parse().unwrap()
+    loop {
+        // It is empty for a moment whenever it is written.
+        if let Ok(count) = guest.sh("cat /tmp/count").await.parse() {
+            return count;
+        }
+    }
 }
 
 #[test]
