@@ -14,7 +14,7 @@ mod target;
 
 pub use access::Access;
 pub use build::BuildStream;
-pub use client::{Cascade, Client};
+pub use client::{Client, Dependents};
 pub use error::{ApiFailure, ClientError};
 pub use forkd_api as api;
 pub use target::Target;

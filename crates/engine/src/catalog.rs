@@ -95,9 +95,19 @@ impl Catalog {
         }
     }
 
+    /// Removes a snapshot. Those that were made over it are from now on over what is below it.
     pub(crate) fn remove(&self, registry: &Registry, tag: &SnapshotTag) -> Result<(), StoreError> {
-        registry.remove_snapshot(tag)?;
-        self.lock().remove(tag);
+        let mut rows = self.lock();
+        let below = rows.get(tag).and_then(|row| row.manifest.parent_tag.clone());
+        let above = rows.values().filter(|row| row.manifest.parent_tag.as_ref() == Some(tag));
+        let mut above: Vec<SnapshotRow> = above.cloned().collect();
+        for row in &mut above {
+            row.manifest.parent_tag.clone_from(&below);
+        }
+        registry.remove_snapshot(tag, &above)?;
+        rows.remove(tag);
+        rows.extend(above.into_iter().map(|row| (row.tag.clone(), row)));
+        drop(rows);
         self.changed.notify_waiters();
         Ok(())
     }

@@ -2,9 +2,10 @@
 //! disk as one overlay over the base image, a copy of its device state.
 //!
 //! Nothing of it needs a VM, and the original stays as it is. While the new snapshot is `writing`
-//! its parent is the original, which therefore cannot be removed except by cascade; once it is
-//! ready, or failed, it has no parent.
+//! its parent is the original, which therefore cannot be removed except by cascade, or by force,
+//! when its files stay until they have been read; once it is ready, or failed, it has no parent.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forkd_store::{SnapshotManifest, SnapshotRow, StoreError, flatten};
@@ -27,10 +28,12 @@ pub(crate) async fn compact(
     let manifest = SnapshotManifest {
         layers: Vec::new(),
         overlays: Vec::new(),
+        overlay_sums: BTreeMap::new(),
+        device_state: None,
         parent_tag: Some(tag.clone()),
         ..source.manifest
     };
-    inner.catalog.reserve(&inner.registry, to, manifest)?;
+    inner.reserve(to, manifest)?;
     let result = compact_reserved(inner, tag, to).await;
     match &result {
         Ok(()) => branch::publish_in_background(inner, to),
@@ -49,15 +52,22 @@ async fn compact_reserved(
     let _turn = turn.map_err(|_| EngineError::Internal("shutting down".to_owned()))?;
     // Again: until the reservation it could have been removed.
     let source = inner.catalog.ready(tag)?;
+    let device_state = source.manifest.device_state;
     let made = {
         let inner = Arc::clone(inner);
-        blocking(move || write(&inner, &source)).await??
+        blocking(move || {
+            // It may be removed by force meanwhile.
+            let _held = inner.hold(&source.manifest);
+            write(&inner, &source).inspect_err(|error| inner.note_damage(&source.tag, error))
+        })
+        .await??
     };
     let Parts { layer, overlay } = &made;
     let sealed = inner.catalog.update(&inner.registry, to, |row| {
         row.manifest.layers = vec![layer.clone()];
         row.manifest.overlays = overlay.iter().cloned().collect();
         row.manifest.parent_tag = None;
+        row.manifest.device_state = device_state;
         row.status = SnapshotStatus::Ready;
     });
     if sealed.is_err() {
@@ -93,7 +103,7 @@ fn write(inner: &Inner, source: &SnapshotRow) -> Result<Parts, EngineError> {
     };
     let overlay = disk.map(merge).transpose()?;
     let remove_overlay = || overlay.iter().for_each(|id| inner.files.remove_overlay(id));
-    let flat = flatten(&inner.files, &chain.iter().collect::<Vec<_>>());
+    let flat = inner.with_room(|| flatten(&inner.files, &chain.iter().collect::<Vec<_>>()));
     let flat = flat.inspect_err(|_| remove_overlay()).map_err(|e| damaged_layer(source, e))?;
     let layer = flat.index.id;
     let parts = Parts { layer, overlay };

@@ -20,6 +20,7 @@ mod domain;
 mod engine;
 mod error;
 pub mod guest;
+mod hot;
 mod identity;
 mod images;
 mod reconcile;

@@ -58,6 +58,7 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
         // Where the KVM tier runs, a guest boots as slowly as an emulated one.
         kvm_probe_deadline: limit::BOOT_DEADLINE,
         deadlines: Deadlines::default(),
+        hot_budget: None,
         probe: None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forkd_store::SnapshotManifest;
 use forkd_types::{LayerId, SandboxId, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 
@@ -36,13 +37,16 @@ struct View {
     overlays: Vec<LayerId>,
     /// All memory layers that it maps or that its next branch builds on.
     layers: Vec<LayerId>,
+    /// What it was started from, which may have been removed since.
+    origin: Option<SnapshotManifest>,
 }
 
 impl SandboxHandle {
     /// A handle, and the queue that its task takes orders from.
     pub(crate) fn new(sandbox: Sandbox) -> (Self, mpsc::Receiver<Order>) {
         let (orders, queue) = mpsc::channel(ORDERS_WAITING_MAX);
-        let view = View { agent: None, overlays: Vec::new(), layers: Vec::new(), sandbox };
+        let (overlays, layers) = (Vec::new(), Vec::new());
+        let view = View { agent: None, overlays, layers, origin: None, sandbox };
         let id = view.sandbox.id.clone();
         (Self { id, view: Mutex::new(view), orders }, queue)
     }
@@ -85,6 +89,16 @@ impl SandboxHandle {
         let mut view = self.lock();
         view.layers = layers;
         view.overlays = overlays;
+    }
+
+    /// This is what it is started from.
+    pub(crate) fn set_origin(&self, manifest: SnapshotManifest) {
+        self.lock().origin = Some(manifest);
+    }
+
+    /// What it was started from.
+    pub(crate) fn origin(&self) -> Option<SnapshotManifest> {
+        self.lock().origin.clone()
     }
 
     /// These layers are needed too.
