@@ -12,7 +12,7 @@ use std::path::Path;
 pub enum Edge<'a> {
     /// A file is about to be written: the last moment at which there can be no space.
     Writing(&'a Path),
-    /// All of a file is written; the disk may not have it.
+    /// All of a file is written, if there is space; the disk may not have it.
     Written(&'a Path),
     /// What was written to a file before is on the disk.
     Flushed(&'a Path),

@@ -140,7 +140,8 @@ fn watch(order: &Order) {
             kill_process(getpid(), Signal::KILL).unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }
-        let needs_space = matches!(edge, Edge::Writing(_) | Edge::RowChanging(_));
+        let needs_space =
+            matches!(edge, Edge::Writing(_) | Edge::Written(_) | Edge::RowChanging(_));
         match full {
             Some((from, to)) if needs_space && (from..to).contains(&now) => {
                 Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()))
