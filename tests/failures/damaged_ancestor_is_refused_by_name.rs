@@ -1,18 +1,20 @@
 //! Goal: a snapshot of which any part is missing or damaged, its own or an ancestor's, is never put
-//! together from something else: it starts no child, and the error names the snapshot and the part.
-//! While one of the two copies of a layer is good, the other is made anew from it.
+//! together from something else: it starts no child, the error names the snapshot and the part, and
+//! the snapshot is `failed` with that reason until the part is back and a daemon starts. While one
+//! of the two copies of a layer is good, the other is made anew from it.
 //!
 //! Method: a chain of three layers and overlays; one file after the other is damaged, a child is
-//! asked for, the file is put back. Breaks when a part is not looked at, or looked at too late.
+//! asked for, the file is put back. Flipped bits are found by a daemon that has not written the
+//! file itself. Breaks when a part is not looked at, or looked at too late.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use forkd_engine::EngineError;
+use forkd_engine::{AtShutDown, EngineError};
 use forkd_testkit::{Guest, Lab, block_on};
-use forkd_types::SnapshotTag;
+use forkd_types::{SnapshotStatus, SnapshotTag};
 
 /// Names of the layers or overlays in `directory`.
 fn ids(directory: &Path) -> BTreeSet<String> {
@@ -22,8 +24,10 @@ fn ids(directory: &Path) -> BTreeSet<String> {
 }
 
 /// A branch of a child of a branch, durable.
-struct Chain<'a> {
-    lab: &'a Lab,
+struct Chain {
+    /// The engine of now; the directories go with the first.
+    lab: Lab,
+    _first: Lab,
     tag: SnapshotTag,
     /// Base first.
     layers: Vec<String>,
@@ -31,8 +35,9 @@ struct Chain<'a> {
     overlays: BTreeSet<String>,
 }
 
-impl<'a> Chain<'a> {
-    async fn new(lab: &'a Lab) -> Self {
+impl Chain {
+    async fn new() -> Self {
+        let lab = Lab::new().await;
         let hot = lab.config().hot_dir.join("layers");
         let template = lab.template("python", 256).await;
         let mut layers: Vec<String> = ids(&hot).into_iter().collect();
@@ -50,7 +55,13 @@ impl<'a> Chain<'a> {
         guest.remove().await;
         assert_eq!(layers.len(), 3);
         let overlays = ids(&lab.config().state_dir.join("overlays"));
-        Self { lab, tag, layers, overlays }
+        let second = restarted(&lab).await;
+        Self { lab: second, _first: lab, tag, layers, overlays }
+    }
+
+    /// Another daemon in the same directories, which has checked what it found.
+    async fn restart(&mut self) {
+        self.lab = restarted(&self.lab).await;
     }
 
     fn hot(&self, layer: &str) -> PathBuf {
@@ -72,8 +83,41 @@ impl<'a> Chain<'a> {
         let text = error.to_string();
         assert!(matches!(error, EngineError::SnapshotDamaged { .. }), "{what}: {error:?}");
         assert!(text.contains(part) && text.contains(self.tag.as_str()), "{what}: {text}");
+        self.failed(part, what).await;
+    }
+
+    /// The snapshot says itself which part it is.
+    async fn failed(&self, part: &str, what: &str) {
+        let snapshot = self.lab.engine.snapshot(&self.tag).unwrap();
+        assert_eq!(snapshot.status, SnapshotStatus::Failed, "{what}");
+        assert!(snapshot.error.unwrap().contains(part), "{what}");
+        let error = self.lab.engine.fork(&self.tag, 1).await.unwrap_err();
+        assert!(error.to_string().contains(part), "{what}: {error}");
         assert_eq!(self.lab.vmm_count(), 0, "{what}");
     }
+}
+
+async fn restarted(lab: &Lab) -> Lab {
+    lab.engine.shut_down(AtShutDown::Remove).await;
+    let config = lab.config();
+    let next = Lab::in_directories([&config.state_dir, &config.hot_dir, &config.run_dir], None);
+    let next = next.await;
+    next.engine.wait_checked().await;
+    next
+}
+
+/// Flips a bit in the middle of a file, or of its first data.
+fn flip(path: &Path, offset: u64) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], offset).unwrap();
+}
+
+/// Where a sparse file has its first data.
+fn first_data(path: &Path) -> u64 {
+    rustix::fs::seek(fs::File::open(path).unwrap(), rustix::fs::SeekFrom::Data(0)).unwrap()
 }
 
 fn truncate(path: &Path) {
@@ -100,9 +144,8 @@ impl Drop for Away {
 #[test]
 fn a_layer_is_rebuilt_from_its_other_copy_or_refused_by_name() {
     block_on(async {
-        let lab = Lab::new().await;
-        let chain = Chain::new(&lab).await;
-        for layer in &chain.layers {
+        let mut chain = Chain::new().await;
+        for layer in &chain.layers.clone() {
             truncate(&chain.hot(layer));
             chain.works("truncated hot pages").await;
             fs::remove_file(chain.hot(layer)).unwrap();
@@ -117,9 +160,10 @@ fn a_layer_is_rebuilt_from_its_other_copy_or_refused_by_name() {
             fs::remove_file(chain.hot(layer)).unwrap();
             chain.refused(layer, "no pages at all").await;
             drop(away);
+            chain.restart().await;
             chain.works("the durable pages are back").await;
         }
-        let top = &chain.layers[2];
+        let top = &chain.layers[2].clone();
         let device = |path: PathBuf| path.with_extension("device");
         fs::remove_file(device(chain.hot(top))).unwrap();
         chain.works("no hot device state").await;
@@ -130,21 +174,57 @@ fn a_layer_is_rebuilt_from_its_other_copy_or_refused_by_name() {
 }
 
 #[test]
+fn flipped_bits_are_healed_from_the_other_copy_or_fail_the_snapshot() {
+    block_on(async {
+        let mut chain = Chain::new().await;
+        let top = &chain.layers[2].clone();
+        let [hot, durable] = [chain.hot(top), chain.durable(top)];
+        let (good, at) = (fs::read(&durable).unwrap(), first_data(&durable) + 77);
+        for path in [&hot, &durable] {
+            flip(path, at);
+            chain.restart().await;
+            assert!(fs::read(path).unwrap() == good, "{path:?} was not healed");
+            chain.works("one copy is good").await;
+        }
+        let device = |path: &Path| path.with_extension("device");
+        let good = fs::read(device(&durable)).unwrap();
+        for path in [device(&hot), device(&durable)] {
+            flip(&path, 100);
+            chain.restart().await;
+            assert!(fs::read(&path).unwrap() == good, "{path:?} was not healed");
+            chain.works("one copy of the device state is good").await;
+        }
+        flip(&durable, at);
+        fs::remove_file(&hot).unwrap();
+        chain.restart().await;
+        chain.failed(top, "flipped, and no hot copy").await;
+        flip(&durable, at);
+        chain.restart().await;
+        chain.works("the bit is back").await;
+    });
+}
+
+#[test]
 fn a_missing_or_cut_overlay_is_refused_by_name() {
     block_on(async {
-        let lab = Lab::new().await;
-        let chain = Chain::new(&lab).await;
+        let mut chain = Chain::new().await;
         assert_eq!(chain.overlays.len(), 3);
-        let directory = lab.config().state_dir.join("overlays");
-        for overlay in &chain.overlays {
+        let directory = chain.lab.config().state_dir.join("overlays");
+        for overlay in &chain.overlays.clone() {
             let path = directory.join(format!("{overlay}.qcow2"));
             let bytes = fs::read(&path).unwrap();
             let away = Away::take(path.clone());
             chain.refused(overlay, "missing").await;
             drop(away);
+            chain.restart().await;
             fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
             chain.refused(overlay, "cut").await;
             fs::write(&path, &bytes).unwrap();
+            flip(&path, bytes.len() as u64 / 2);
+            chain.restart().await;
+            chain.failed(overlay, "a flipped bit").await;
+            fs::write(&path, &bytes).unwrap();
+            chain.restart().await;
         }
         chain.works("all overlays are back").await;
     });

@@ -1,5 +1,3 @@
 //! Claims about KVM: see the name of the file. They run in the KVM tier only.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 mod guests_run_on_kvm_where_the_probe_finds_it;

@@ -106,13 +106,13 @@ catalogue! {
         "wait until its status is `ready`; a failed snapshot has to be taken again";
     /// A part of the snapshot is missing or damaged.
     SnapshotDamaged = "snapshot_damaged", 409,
-        "restore the named file, or remove the snapshot and take it again";
+        "put the named file back and restart the daemon, or remove the snapshot and take it again";
     /// The snapshot does not fit this host's machine.
     SnapshotIncompatible = "snapshot_incompatible", 409,
         "build the template again with the QEMU and accelerator in use";
     /// Others depend on the snapshot.
     SnapshotInUse = "snapshot_in_use", 409,
-        "remove what depends on it first, or all at once with `forkd snapshot rm --cascade`";
+        "`forkd snapshot rm --cascade` removes what depends on it too, `--force` keeps that";
     /// The sandbox's state does not permit the request.
     SandboxNotRunning = "sandbox_not_running", 409,
         "look at its state with `forkd ls`; a dead sandbox can only be removed";

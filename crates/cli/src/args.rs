@@ -63,12 +63,28 @@ pub(crate) struct Places {
     /// Everything below this directory, hot layers excepted: for a daemon of its own
     #[arg(long, env = "FORKD_HOME", value_name = "DIR", hide_env_values = true)]
     pub(crate) home: Option<PathBuf>,
-    /// Durable files
-    #[arg(long, env = "FORKD_STATE_DIR", value_name = "DIR", hide_env_values = true)]
+    /// Where snapshots are kept: durable files and the registry
+    #[arg(
+        long = "store",
+        visible_alias = "state-dir",
+        env = "FORKD_STATE_DIR",
+        value_name = "DIR",
+        hide_env_values = true
+    )]
     pub(crate) state_dir: Option<PathBuf>,
     /// Memory layers in use; must be on tmpfs
     #[arg(long, env = "FORKD_HOT_DIR", value_name = "DIR", hide_env_values = true)]
     pub(crate) hot_dir: Option<PathBuf>,
+    /// At most so many MiB of memory layers in the hot directory, as far as no sandbox uses them
+    /// and their durable copies are good; by default as many as there is room for
+    #[arg(
+        long,
+        env = "FORKD_HOT_BUDGET_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(..=1 << 40),
+        hide_env_values = true
+    )]
+    pub(crate) hot_budget_mib: Option<u64>,
     /// Images that templates are built from
     #[arg(long, env = "FORKD_IMAGE_DIR", value_name = "DIR", hide_env_values = true)]
     pub(crate) image_dir: Option<PathBuf>,

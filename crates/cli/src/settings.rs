@@ -31,6 +31,7 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
     Ok(ServeConfig {
         state_dir: or(&places.state_dir, directories.state)?,
         hot_dir: or(&places.hot_dir, directories.hot)?,
+        hot_budget: places.hot_budget_mib.map(ByteCount::from_mib),
         run_dir,
         socket,
         image_dir: or(&places.image_dir, image_dir)?,

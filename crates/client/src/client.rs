@@ -21,13 +21,15 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// At most so many characters of a body that is not ours are shown in an error.
 const SHOWN_CHARS_MAX: usize = 200;
 
-/// Whether a snapshot is removed together with what depends on it.
+/// What becomes of the sandboxes and snapshots that depend on a snapshot that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cascade {
-    /// Refuse when anything depends on it.
-    No,
-    /// Remove dependent sandboxes and snapshots too.
-    Yes,
+pub enum Dependents {
+    /// It is not removed when there are any.
+    Refuse,
+    /// They are removed too.
+    Remove,
+    /// They stay, and keep working.
+    Keep,
 }
 
 /// A client of one daemon. Cheap to clone. Must be used inside a Tokio runtime.
@@ -168,10 +170,16 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn delete_snapshot(&self, tag: &str, cascade: Cascade) -> Result<(), ClientError> {
+    pub async fn delete_snapshot(
+        &self,
+        tag: &str,
+        dependents: Dependents,
+    ) -> Result<(), ClientError> {
         let mut request = self.request(Method::DELETE, &format!("/v1/snapshots/{}", segment(tag)));
-        if cascade == Cascade::Yes {
-            request = request.query(&[("cascade", "true")]);
+        match dependents {
+            Dependents::Refuse => {}
+            Dependents::Remove => request = request.query(&[("cascade", "true")]),
+            Dependents::Keep => request = request.query(&[("force", "true")]),
         }
         self.send(request).await.map(drop)
     }

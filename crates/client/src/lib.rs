@@ -18,7 +18,7 @@ mod target;
 
 pub use access::Access;
 pub use build::BuildStream;
-pub use client::{Cascade, Client};
+pub use client::{Client, Dependents};
 pub use error::{ApiFailure, ClientError};
 pub use events::{EventFilter, EventStream, ServerEvent};
 pub use file::{Depth, FileWatch};

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use forkd_api::{BuildEvent, CreateSnapshot};
-use forkd_client::{Cascade, Client, ClientError, Target};
+use forkd_client::{Client, ClientError, Dependents, Target};
 
 /// Answers one request with `answer` and gives back what was asked.
 fn answer_once(socket: &Path, answer: &'static str) -> JoinHandle<String> {
@@ -39,7 +39,7 @@ async fn an_error_body_becomes_a_typed_error() {
         "HTTP/1.1 409 Conflict\r\nconnection: close\r\n\r\n\
          {\"error\":\"needed by x\",\"code\":\"snapshot_in_use\",\"hint\":\"remove x\"}",
     );
-    let error = client(&socket).delete_snapshot("py", Cascade::Yes).await.unwrap_err();
+    let error = client(&socket).delete_snapshot("py", Dependents::Remove).await.unwrap_err();
     let ClientError::Api(failure) = error else { panic!("{error:?}") };
     assert_eq!((failure.status, failure.code.as_str()), (409, "snapshot_in_use"));
     assert_eq!((failure.message.as_str(), failure.hint.as_str()), ("needed by x", "remove x"));

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use forkd_engine::{AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, Limits};
+use forkd_types::ByteCount;
 
 /// Where the daemon works, with what, and where it listens.
 #[derive(Debug, Clone)]
@@ -12,6 +13,8 @@ pub struct ServeConfig {
     pub state_dir: PathBuf,
     /// Hot memory layers; on tmpfs.
     pub hot_dir: PathBuf,
+    /// What hot memory layers may take, as far as they can be spared.
+    pub hot_budget: Option<ByteCount>,
     /// Sockets and logs; gone after a reboot.
     pub run_dir: PathBuf,
     /// The Unix socket to listen on.
@@ -68,6 +71,7 @@ impl ServeConfig {
             kvm_probe_deadline: forkd_types::limit::KVM_PROBE_DEADLINE,
             deadlines: forkd_types::limit::Deadlines::default(),
             limits: self.limits,
+            hot_budget: self.hot_budget,
             probe: None,
         }
     }

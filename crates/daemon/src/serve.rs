@@ -220,6 +220,7 @@ mod tests {
     fn config(listen: &str) -> ServeConfig {
         ServeConfig {
             state_dir: "/s".into(),
+            hot_budget: None,
             hot_dir: "/h".into(),
             run_dir: "/r".into(),
             socket: "/r/forkd.sock".into(),

@@ -165,11 +165,19 @@ impl Catalog {
         }
     }
 
+    /// Removes a snapshot. Those that were made over it are from now on over what is below it.
     pub(crate) fn remove(&self, registry: &Registry, tag: &SnapshotTag) -> Result<(), StoreError> {
-        registry.remove_snapshot(tag)?;
         let mut rows = self.lock();
+        let below = rows.all.get(tag).and_then(|row| row.manifest.parent_tag.clone());
+        let above = rows.all.values().filter(|row| row.manifest.parent_tag.as_ref() == Some(tag));
+        let mut above: Vec<SnapshotRow> = above.cloned().collect();
+        for row in &mut above {
+            row.manifest.parent_tag.clone_from(&below);
+        }
+        registry.remove_snapshot(tag, &above)?;
         let removed = rows.all.remove(tag);
         rows.makers.remove(tag);
+        rows.all.extend(above.into_iter().map(|row| (row.tag.clone(), row)));
         if let Some(row) = removed {
             self.tell(&rows, SnapshotChange::Removed, &row);
         }

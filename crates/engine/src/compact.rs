@@ -2,11 +2,12 @@
 //! disk as one overlay over the base image, a copy of its device state.
 //!
 //! Nothing of it needs a VM, and the original stays as it is. While the new snapshot is `writing`
-//! its parent is the original, which therefore cannot be removed except by cascade; once it is
-//! ready, or failed, it has no parent.
+//! its parent is the original, which therefore cannot be removed except by cascade, or by force,
+//! when its files stay until they have been read; once it is ready, or failed, it has no parent.
 //!
 //! Who cancels it waits for the merge under way, of the disk or of the memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forkd_store::{SnapshotManifest, SnapshotRow, StoreError, flatten};
@@ -31,11 +32,13 @@ pub(crate) fn begin(
     let manifest = SnapshotManifest {
         layers: Vec::new(),
         overlays: Vec::new(),
+        overlay_sums: BTreeMap::new(),
+        device_state: None,
         parent_tag: Some(tag.clone()),
         ..source.manifest
     };
     let id = OperationId::random();
-    inner.catalog.reserve(&inner.registry, to, manifest, &id)?;
+    inner.reserve(to, manifest, &id)?;
     let subject = Subject { snapshot: Some(to.clone()), sandbox: None };
     let operation = inner.operations.start(id, OperationKind::Compact, subject);
     let span = tracing::info_span!("compact", snapshot = %to, operation = %operation.id());
@@ -67,9 +70,16 @@ async fn compact_reserved(
     let _turn = turn.map_err(|_| EngineError::Internal("shutting down".to_owned()))?;
     // Again: until the reservation it could have been removed.
     let source = inner.catalog.ready(tag)?;
+    let device_state = source.manifest.device_state;
     let made = {
         let (inner, operation) = (Arc::clone(inner), Arc::clone(operation));
-        blocking(move || write(&inner, &source, &operation)).await??
+        blocking(move || {
+            // It may be removed by force meanwhile.
+            let _held = inner.hold(&source.manifest);
+            write(&inner, &source, &operation)
+                .inspect_err(|error| inner.note_damage(&source.tag, error))
+        })
+        .await??
     };
     if let Err(error) = operation.commit("the snapshot is complete") {
         made.remove(inner);
@@ -80,6 +90,7 @@ async fn compact_reserved(
         row.manifest.layers = vec![layer.clone()];
         row.manifest.overlays = overlay.iter().cloned().collect();
         row.manifest.parent_tag = None;
+        row.manifest.device_state = device_state;
         row.status = SnapshotStatus::Ready;
     });
     if sealed.is_err() {
@@ -119,7 +130,7 @@ fn write(inner: &Inner, source: &SnapshotRow, operation: &Running) -> Result<Par
     let remove_overlay = || overlay.iter().for_each(|id| inner.files.remove_overlay(id));
     operation.check().inspect_err(|_| remove_overlay())?;
     operation.step("merge the memory");
-    let flat = flatten(&inner.files, &chain.iter().collect::<Vec<_>>());
+    let flat = inner.with_room(|| flatten(&inner.files, &chain.iter().collect::<Vec<_>>()));
     let flat = flat.inspect_err(|_| remove_overlay()).map_err(|e| damaged_layer(source, e))?;
     let layer = flat.index.id;
     let parts = Parts { layer, overlay };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_capture::HostFeatures;
+use forkd_types::ByteCount;
 use forkd_types::limit::Deadlines;
 use forkd_vmm::Accelerator;
 
@@ -39,6 +40,9 @@ pub struct EngineConfig {
     pub deadlines: Deadlines,
     /// How much there may be at once.
     pub limits: Limits,
+    /// How much the hot copies of layers may take together, as far as they can be spared. None: as
+    /// much as there is.
+    pub hot_budget: Option<ByteCount>,
     /// Sees every branch; for tests.
     pub probe: Option<Arc<dyn BranchProbe>>,
 }

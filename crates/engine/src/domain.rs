@@ -180,6 +180,8 @@ pub enum DeletePolicy {
     Refuse,
     /// Remove dependent sandboxes and snapshots too.
     Cascade,
+    /// Remove it alone: what depends on it keeps working.
+    Force,
 }
 
 /// What becomes of sandboxes when an engine ends.

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use forkd_store::{
-    Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles,
+    Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles, settle,
 };
 use forkd_types::{ByteCount, LayerId, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Accelerator, VmmTools};
 use tokio::sync::{Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -27,8 +28,8 @@ use crate::usage::Tally;
 use crate::vmm_memory::VmmMemories;
 use crate::{
     AtShutDown, Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo,
-    ProgressSink, Sandbox, SandboxOptions, Snapshot, TemplateRequest, Wait, accelerator, images,
-    reconcile,
+    ProgressSink, Sandbox, SandboxOptions, Snapshot, TemplateRequest, Wait, accelerator, hot,
+    images, reconcile,
 };
 
 /// Everything that one daemon owns. Cheap to clone.
@@ -60,6 +61,11 @@ pub(crate) struct Inner {
     pub(crate) viewing: Semaphore,
     pub(crate) tasks: TaskTracker,
     pub(crate) runtime: tokio::runtime::Handle,
+    /// Cancelled when the engine shuts down: work in the background that nobody asked for stops.
+    pub(crate) ending: CancellationToken,
+    /// Cancelled when the snapshots that were there at the start have been checked.
+    pub(crate) checked: CancellationToken,
+    holds: Mutex<Vec<Candidates>>,
     sandboxes: Mutex<BTreeMap<SandboxId, Arc<SandboxHandle>>>,
 }
 
@@ -83,7 +89,7 @@ impl Engine {
         })?;
         let registry = Registry::open(&files.registry())?;
         let heritage = reconcile::take_stock(&registry, &files, &config.run_dir)?;
-        let rows = reconcile::settle_snapshots(&registry)?;
+        let rows = settle(&registry, &files)?;
         let chosen = accelerator::choose(&config).await?;
         let events = EventLog::new();
         let inner = Inner {
@@ -104,12 +110,16 @@ impl Engine {
             viewing: Semaphore::new(1),
             tasks: TaskTracker::new(),
             runtime: tokio::runtime::Handle::current(),
+            ending: CancellationToken::new(),
+            checked: CancellationToken::new(),
+            holds: Mutex::default(),
             sandboxes: Mutex::new(BTreeMap::new()),
             config,
         };
         let inner = Arc::new(inner);
         reconcile::adopt_sandboxes(&inner, heritage).await;
         reconcile::sweep_files(&inner);
+        hot::settle_in_background(&inner);
         Ok(Self { inner })
     }
 
@@ -117,6 +127,7 @@ impl Engine {
     /// same directories, and waits for work in the background.
     pub async fn shut_down(&self, sandboxes: AtShutDown) {
         self.inner.operations.cancel_makers();
+        self.inner.ending.cancel();
         for handle in self.inner.sandboxes() {
             let (done, finished) = oneshot::channel();
             let order = match sandboxes {
@@ -131,6 +142,12 @@ impl Engine {
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
         self.inner.events.close();
+    }
+
+    /// Waits until the snapshots that were there at the start have been checked, which goes on in
+    /// the background.
+    pub async fn wait_checked(&self) {
+        self.inner.checked.cancelled().await;
     }
 
     /// What executes guests here.
@@ -197,7 +214,8 @@ impl Engine {
         self.snapshot(to)
     }
 
-    /// Removes a snapshot, and what nothing else needs of it.
+    /// Removes a snapshot, and what nothing else needs of it. With [`DeletePolicy::Force`] what
+    /// depends on it keeps working: layers and overlays stay for as long as anything lists them.
     ///
     /// # Errors
     /// [`EngineError::SnapshotInUse`] names sandboxes and snapshots that build on it.
@@ -214,18 +232,32 @@ impl Engine {
             let dependents = names.join(", ");
             return Err(EngineError::SnapshotInUse { tag: tag.clone(), dependents });
         }
-        for id in sandboxes {
-            self.remove_sandbox(&id).await?;
-        }
-        for child in snapshots {
-            match Box::pin(self.delete_snapshot(&child, policy)).await {
-                Ok(()) | Err(EngineError::UnknownSnapshot { .. }) => {}
-                Err(error) => return Err(error),
-            }
+        if policy == DeletePolicy::Cascade {
+            self.remove_dependents(snapshots, sandboxes).await?;
         }
         self.inner.catalog.remove(&self.inner.registry, tag)?;
         let (layers, overlays) = (row.manifest.layers, row.manifest.overlays);
         self.inner.collect(&Candidates { layers, overlays });
+        Ok(())
+    }
+
+    async fn remove_dependents(
+        &self,
+        snapshots: Vec<SnapshotTag>,
+        sandboxes: Vec<SandboxId>,
+    ) -> Result<(), EngineError> {
+        for id in sandboxes {
+            match self.remove_sandbox(&id).await {
+                Ok(()) | Err(EngineError::UnknownSandbox { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for tag in snapshots {
+            match Box::pin(self.delete_snapshot(&tag, DeletePolicy::Cascade)).await {
+                Ok(()) | Err(EngineError::UnknownSnapshot { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(())
     }
 
@@ -387,16 +419,19 @@ impl Engine {
         handle: &SandboxHandle,
         tag: &SnapshotTag,
     ) -> Result<Running, EngineError> {
-        let origin = self.inner.catalog.get(&handle.sandbox().snapshot_tag)?;
+        let sandbox = handle.sandbox();
+        let origin = handle.origin().ok_or_else(|| handle.not_running())?;
+        let is_there = self.inner.origin_of(&sandbox).is_some();
         let manifest = SnapshotManifest {
             layers: Vec::new(),
             overlays: Vec::new(),
-            parent_tag: Some(origin.tag),
+            device_state: None,
+            parent_tag: is_there.then_some(sandbox.snapshot_tag),
             branched_from: Some(handle.id().clone()),
-            ..origin.manifest
+            ..origin
         };
         let id = OperationId::random();
-        self.inner.catalog.reserve(&self.inner.registry, tag, manifest, &id)?;
+        self.inner.reserve(tag, manifest, &id)?;
         let subject = Subject { snapshot: Some(tag.clone()), sandbox: Some(handle.id().clone()) };
         Ok(self.inner.operations.start(id, OperationKind::Branch, subject))
     }
@@ -460,20 +495,6 @@ impl Engine {
         agent.write_file(write, data, FILE_DEADLINE).await?;
         Ok(())
     }
-
-    /// What a sandbox's guest wrote to its console since it was forked.
-    ///
-    /// # Errors
-    /// [`EngineError::UnknownSandbox`], or when the log cannot be read.
-    pub fn console_log(&self, id: &SandboxId) -> Result<Vec<u8>, EngineError> {
-        let handle = self.inner.handle(id)?;
-        let path = self.inner.run_directory(handle.id()).join("console.log");
-        match fs::read(&path) {
-            Ok(bytes) => Ok(bytes),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(source) => Err(StoreError::File { what: "read", path, source }.into()),
-        }
-    }
 }
 
 impl Inner {
@@ -517,9 +538,21 @@ impl Inner {
     fn dependents(&self, tag: &SnapshotTag) -> (Vec<SnapshotTag>, Vec<SandboxId>) {
         let builds_on = |row: &SnapshotRow| row.manifest.parent_tag.as_ref() == Some(tag);
         let snapshots = self.catalog.list().into_iter().filter(builds_on).map(|row| row.tag);
-        let sandboxes = self.sandboxes();
-        let sandboxes = sandboxes.iter().filter(|handle| handle.sandbox().snapshot_tag == *tag);
-        (snapshots.collect(), sandboxes.map(|handle| handle.id().clone()).collect())
+        let sandboxes = self.sandboxes().into_iter().map(|handle| handle.sandbox());
+        let sandboxes =
+            sandboxes.filter(|sandbox| self.origin_of(sandbox).is_some_and(|row| row.tag == *tag));
+        (snapshots.collect(), sandboxes.map(|sandbox| sandbox.id).collect())
+    }
+
+    /// The snapshot that a sandbox was started from, unless it has been removed. One that was made
+    /// later is another of the same name.
+    fn origin_of(&self, sandbox: &Sandbox) -> Option<SnapshotRow> {
+        let row = self.catalog.get(&sandbox.snapshot_tag).ok()?;
+        (row.created_at <= sandbox.created_at).then_some(row)
+    }
+
+    pub(crate) fn holds(&self) -> MutexGuard<'_, Vec<Candidates>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn run_directory(&self, id: &SandboxId) -> PathBuf {
@@ -537,7 +570,7 @@ impl Inner {
 
     /// Opens layers in the given order. A hot copy that is gone is made anew from the durable one.
     pub(crate) fn open_chain(&self, layers: &[LayerId]) -> Result<Vec<Layer>, EngineError> {
-        let open = |id| self.files.open_layer(id);
+        let open = |id| self.with_room(|| self.files.open_layer(id));
         Ok(layers.iter().map(open).collect::<Result<Vec<_>, StoreError>>()?)
     }
 

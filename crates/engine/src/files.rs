@@ -1,5 +1,9 @@
-//! The facade for files and directories of a sandbox, besides reading and writing.
+//! The facade for files and directories of a sandbox, besides reading and writing, and for its
+//! console.
 
+use std::fs;
+
+use forkd_store::StoreError;
 use forkd_types::SandboxId;
 
 use crate::engine::FILE_DEADLINE;
@@ -59,5 +63,19 @@ impl Engine {
         depth: Depth,
     ) -> Result<FileWatch, EngineError> {
         Ok(self.inner.used(id)?.agent()?.watch_files(path, depth).await?)
+    }
+
+    /// What a sandbox's guest wrote to its console since it was forked.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSandbox`], or when the log cannot be read.
+    pub fn console_log(&self, id: &SandboxId) -> Result<Vec<u8>, EngineError> {
+        let handle = self.inner.handle(id)?;
+        let path = self.inner.run_directory(handle.id()).join("console.log");
+        match fs::read(&path) {
+            Ok(bytes) => Ok(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(source) => Err(StoreError::File { what: "read", path, source }.into()),
+        }
     }
 }

@@ -23,6 +23,7 @@ mod error;
 mod events;
 mod files;
 pub mod guest;
+mod hot;
 mod identity;
 mod images;
 mod operation;

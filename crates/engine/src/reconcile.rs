@@ -1,12 +1,12 @@
-//! What is done at start with what an earlier daemon left: its sandboxes are taken over, its
-//! unfinished snapshots marked as failed, files that nothing reaches removed.
+//! What is done at start with the sandboxes that an earlier daemon left: they are taken over. What
+//! is done with snapshots and files is the store's business, told which of them sandboxes hold.
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use forkd_store::{Registry, SandboxRow, SnapshotRow, StoreError, StoreFiles};
-use forkd_types::{LayerId, SandboxState, SnapshotStatus};
+use forkd_store::{Living, Registry, SandboxRow, StoreError, StoreFiles, sweep};
+use forkd_types::{SandboxId, SandboxState};
 use forkd_vmm::qemu;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::task::JoinSet;
@@ -101,59 +101,17 @@ fn end_process(pid: Pid) {
     }
 }
 
-/// Marks snapshots as failed whose daemon died while it wrote them.
-pub(crate) fn settle_snapshots(registry: &Registry) -> Result<Vec<SnapshotRow>, StoreError> {
-    let mut rows = registry.snapshots()?;
-    for row in rows.iter_mut().filter(|row| row.status == SnapshotStatus::Writing) {
-        row.status = SnapshotStatus::Failed;
-        row.error = Some("the daemon ended while it was written".to_owned());
-        registry.put_snapshot(row)?;
-    }
-    Ok(rows)
-}
-
-/// Removes files of the store that no snapshot lists and no sandbox holds. Nothing is being made
-/// yet.
+/// Removes what no snapshot lists and no sandbox holds. Nothing is being made yet.
 pub(crate) fn sweep_files(inner: &Inner) {
-    let files = &inner.files;
-    let (layers, overlays) = inner.reachable();
-    let hot = files.hot().join("layers");
-    for directory in [hot, files.state().join("layers")] {
-        for name in names(&directory) {
-            let known = name.split('.').next().and_then(|stem| stem.parse().ok());
-            let unfinished = Path::new(&name).extension().is_some_and(|end| end == "new");
-            if unfinished || !known.is_some_and(|id: LayerId| layers.contains(&id)) {
-                remove_file(&directory.join(name));
-            }
+    let (layers, overlays) = inner.held_by_sandboxes();
+    let sandboxes = inner.sandboxes().iter().map(|sandbox| sandbox.id().clone()).collect();
+    let living = Living { layers, overlays, sandboxes };
+    sweep(&inner.files, &inner.catalog.list(), &living);
+    for entry in fs::read_dir(&inner.config.run_dir).into_iter().flatten().flatten() {
+        let id = entry.file_name().to_str().and_then(|name| name.parse::<SandboxId>().ok());
+        if id.is_some_and(|id| !living.sandboxes.contains(&id)) {
+            remove_directory(&entry.path());
         }
-    }
-    let directory = files.state().join("overlays");
-    for name in names(&directory) {
-        let known = name.strip_suffix(".qcow2").and_then(|stem| stem.parse::<LayerId>().ok());
-        if known.is_some_and(|id| !overlays.contains(&id)) || name.ends_with(".new") {
-            remove_file(&directory.join(name));
-        }
-    }
-    let sandboxes = inner.sandboxes();
-    let lives = |name: &String| sandboxes.iter().any(|sandbox| sandbox.id().as_str() == name);
-    for directory in [files.hot().join("vms"), inner.config.run_dir.clone()] {
-        for name in names(&directory).into_iter().filter(|name| !lives(name)) {
-            if name.parse::<forkd_types::SandboxId>().is_ok() {
-                remove_directory(&directory.join(name));
-            }
-        }
-    }
-}
-
-fn names(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-}
-
-fn remove_file(path: &Path) {
-    tracing::info!(path = %path.display(), "removing a file that belongs to no snapshot");
-    if let Err(error) = fs::remove_file(path) {
-        tracing::warn!(path = %path.display(), %error, "cannot remove it");
     }
 }
 

@@ -41,13 +41,14 @@ pub(crate) fn begin(
         vcpus: request.vcpus,
         layers: Vec::new(),
         overlays: Vec::new(),
-        overlay_bytes: BTreeMap::new(),
+        overlay_sums: BTreeMap::new(),
+        device_state: None,
         machine: inner.machine.clone(),
         parent_tag: None,
         branched_from: None,
     };
     let id = OperationId::random();
-    inner.catalog.reserve(&inner.registry, &request.tag, manifest, &id)?;
+    inner.reserve(&request.tag, manifest, &id)?;
     let subject = Subject { snapshot: Some(request.tag.clone()), sandbox: None };
     let operation = inner.operations.start(id, OperationKind::Template, subject);
     let id = operation.id();
@@ -126,7 +127,8 @@ async fn build_reserved(
     steps: &Steps<'_>,
 ) -> Result<(), EngineError> {
     steps.begin("start the VM")?;
-    let ram = LayerWriter::create(&inner.files, request.memory, request.memory)?;
+    let create = || LayerWriter::create(&inner.files, request.memory, request.memory);
+    let ram = inner.with_room(create)?;
     let mut nursery = Nursery { inner, id: SandboxId::random(), overlay: None };
     if let Some((_, bytes)) = &image.root_disk {
         nursery.overlay = Some(inner.files.create_overlay(*bytes)?);
@@ -164,8 +166,10 @@ async fn build_reserved(
     let target = inner.files.hot_device_state(&id);
     let kept = std::fs::rename(&device_state, &target);
     kept.map_err(|source| forkd_store::StoreError::File { what: "keep", path: target, source })?;
+    let sum = inner.files.sum_device_state(&id)?;
     inner.catalog.update(&inner.registry, &request.tag, |row| {
         row.manifest.layers = vec![id];
+        row.manifest.device_state = Some(sum);
         row.manifest.overlays = nursery.overlay.take().into_iter().collect();
         row.status = SnapshotStatus::Ready;
     })?;

@@ -11,16 +11,21 @@ use tracing::Instrument as _;
 use crate::EngineError;
 use crate::branch::describe;
 use crate::engine::Inner;
+use crate::hot;
 use crate::sandbox::{blocking, damaged_layer};
 
 /// What a child of `row` maps. A chain with more runs than a process may map waits for its view;
 /// with fewer, it is mapped as it is and the view made meanwhile.
 pub(crate) fn plan(inner: &Arc<Inner>, row: &SnapshotRow) -> Result<MappingPlan, EngineError> {
     let chain = &row.manifest.layers;
-    let plan = || inner.files.mapping_plan(chain).map_err(|error| damaged_layer(row, error));
+    let plan = || {
+        let plan = inner.with_room(|| inner.files.mapping_plan(chain));
+        plan.map_err(|error| damaged_layer(row, error))
+    };
     let first = plan()?;
+    hot::keep_budget_in_background(inner);
     if first.runs.len() > limit::RUNS_MAPPED_MAX {
-        inner.files.make_view(chain)?;
+        inner.with_room(|| inner.files.make_view(chain))?;
         return plan();
     }
     if first.wants_view {

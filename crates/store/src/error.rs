@@ -30,6 +30,16 @@ pub enum StoreError {
         /// How that shows.
         how: String,
     },
+    /// Another part of a snapshot is missing or damaged.
+    #[error("{what} {id} is {how}")]
+    PartDamaged {
+        /// `the device state` or `the disk overlay`.
+        what: &'static str,
+        /// The overlay, or the layer that the device state belongs to.
+        id: LayerId,
+        /// `missing`, or `damaged` and how that shows.
+        how: String,
+    },
     /// The registry refused a statement.
     #[error("registry: {0}")]
     Registry(#[from] rusqlite::Error),
@@ -64,6 +74,17 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether a part of a snapshot is missing or damaged, so that trying again is of no use.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::LayerMissing(_) | Self::LayerDamaged { .. } | Self::PartDamaged { .. })
+    }
+
+    /// A failure of the registry that SQLite does not tell.
+    pub(crate) fn registry(source: io::Error) -> Self {
+        Self::File { what: "write", path: "registry.sqlite".into(), source }
+    }
+
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::File { what, path: path.into(), source }
     }

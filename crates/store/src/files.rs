@@ -8,22 +8,27 @@
 //! <hot>/layers/<layer>.view-index its runs
 //! <hot>/vms/<sandbox>/            placeholder of guest RAM, device state being written
 //! <state>/registry.sqlite
+//! <state>/registry.spare          given up when the disk is full, so that rows can be removed
 //! <state>/layers/                 durable copies, same names
 //! <state>/overlays/<layer>.qcow2  disk overlays; frozen ones belong to snapshots
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use forkd_types::{LayerId, SandboxId};
 
 use crate::StoreError;
+use crate::disk::remove;
+use crate::known::Known;
 
 /// The directories of one store.
 #[derive(Debug, Clone)]
 pub struct StoreFiles {
     state: PathBuf,
     hot: PathBuf,
+    memory: Arc<Known>,
 }
 
 impl StoreFiles {
@@ -33,7 +38,8 @@ impl StoreFiles {
     /// # Errors
     /// When a directory cannot be created.
     pub fn open(state: &Path, hot: &Path) -> Result<Self, StoreError> {
-        let files = Self { state: state.to_owned(), hot: hot.to_owned() };
+        let memory = Arc::default();
+        let files = Self { state: state.to_owned(), hot: hot.to_owned(), memory };
         for directory in [
             files.state.clone(),
             files.hot.clone(),
@@ -50,6 +56,10 @@ impl StoreFiles {
                 .map_err(|source| StoreError::file("create directory", &directory, source))?;
         }
         Ok(files)
+    }
+
+    pub(crate) fn memory(&self) -> &Known {
+        &self.memory
     }
 
     /// The directory of durable files.
@@ -137,28 +147,34 @@ impl StoreFiles {
     /// Removes all copies of a layer, and the device state and the view that belong to it. Children
     /// that have it mapped keep it until they end.
     pub fn remove_layer(&self, id: &LayerId) {
+        self.remove_hot(id);
+        // The index first: without it the layer does not count as there.
+        for path in [self.durable_index(id), self.durable_pages(id), self.durable_device_state(id)]
+        {
+            remove(&path);
+        }
+        self.forget(id);
+    }
+
+    /// Removes the hot copy of a layer with what belongs to it.
+    pub(crate) fn remove_hot(&self, id: &LayerId) {
+        self.forget_good(id);
         self.remove_view(id);
-        for path in [
-            self.hot_pages(id),
-            self.hot_index(id),
-            self.hot_device_state(id),
-            self.durable_pages(id),
-            self.durable_index(id),
-            self.durable_device_state(id),
-        ] {
-            remove_if_there(&path);
+        for path in [self.hot_index(id), self.hot_pages(id), self.hot_device_state(id)] {
+            remove(&path);
         }
     }
 
     /// Removes the mapping view of the chain whose top is `id`.
     pub fn remove_view(&self, id: &LayerId) {
-        remove_if_there(&self.view_index(id));
-        remove_if_there(&self.view_pages(id));
+        remove(&self.view_index(id));
+        remove(&self.view_pages(id));
     }
 
     /// Removes a disk overlay.
     pub fn remove_overlay(&self, id: &LayerId) {
-        remove_if_there(&self.overlay(id));
+        remove(&self.overlay(id));
+        self.forget(id);
     }
 
     /// Removes the hot files of one VM.
@@ -169,13 +185,5 @@ impl StoreFiles {
         {
             tracing::warn!(path = %path.display(), %error, "cannot remove a VM's hot files");
         }
-    }
-}
-
-fn remove_if_there(path: &Path) {
-    if let Err(error) = fs::remove_file(path)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(path = %path.display(), %error, "cannot remove a file of the store");
     }
 }

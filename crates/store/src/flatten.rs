@@ -3,7 +3,7 @@
 use forkd_types::{ByteCount, LayerId, PageCount, PageRun};
 
 use crate::chain::{overlay, runs_of, union};
-use crate::publish::copy_runs;
+use crate::disk::{copy_runs, reserve};
 use crate::{Layer, LayerIndex, LayerWriter, ResolvedRun, StoreError, StoreFiles, resolve};
 
 /// Writes the pages of `chain`, base first, into one base layer that depends on no other.
@@ -21,6 +21,7 @@ pub fn flatten(files: &StoreFiles, chain: &[&Layer]) -> Result<Layer, StoreError
     for part in resolved {
         let layer = chain[part.layer];
         let pages = within(&layer.index.stored, part.run);
+        reserve(&target, &pages).map_err(failed)?;
         copy_runs(&layer.pages, &target, &pages).map_err(failed)?;
     }
     writer.seal_base()
@@ -54,6 +55,7 @@ pub(crate) fn merge(
     let writer = LayerWriter::create(files, memory, stored.iter().map(|run| run.bytes()).sum())?;
     let failed = |source| StoreError::file("merge into", writer.path(), source);
     let target = writer.file().map_err(failed)?;
+    reserve(&target, &stored).map_err(failed)?;
     for part in parts() {
         let layer = deltas[part.layer];
         copy_runs(&layer.pages, &target, &within(&layer.index.stored, part.run)).map_err(failed)?;

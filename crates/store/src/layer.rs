@@ -8,7 +8,9 @@ use std::path::Path;
 use forkd_types::{ByteCount, LayerId, PAGE_BYTES, PageIndex, PageRun};
 use rustix::fs::SeekFrom;
 
-use crate::{LayerIndex, LayerKind, StoreError, StoreFiles, space};
+use crate::disk::put;
+use crate::edge::{Edge, reach};
+use crate::{LayerIndex, LayerKind, StoreError, StoreFiles};
 
 /// A layer being written. Dropped before it is sealed, it leaves nothing.
 #[derive(Debug)]
@@ -40,16 +42,17 @@ impl LayerWriter {
         memory: ByteCount,
         expected: ByteCount,
     ) -> Result<Self, StoreError> {
-        space::require(files.hot(), expected)?;
         let id = LayerId::random();
         let path = files.hot_pages(&id);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .and_then(|file| file.set_len(memory.get()).map(|()| file))
-            .map_err(|source| StoreError::file("create layer", &path, source))?;
+        files.promise(&path, expected)?;
+        let file = reach(Edge::Writing(&path))
+            .and_then(|()| OpenOptions::new().read(true).write(true).create_new(true).open(&path))
+            .and_then(|file| file.set_len(memory.get()).map(|()| file));
+        let file = file.map_err(|source| {
+            files.remove_layer(&id);
+            files.keep_promise(&path);
+            StoreError::file("create layer", &path, source)
+        })?;
         Ok(Self { id, files: files.clone(), file, memory, sealed: false })
     }
 
@@ -120,12 +123,16 @@ impl LayerWriter {
             zero,
             pages_crc32: None,
         };
-        let index_path = self.files.hot_index(&self.id);
-        fs::write(&index_path, index.encode())
-            .map_err(|source| StoreError::file("write", &index_path, source))?;
         let path = self.path();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400))
             .map_err(|source| StoreError::file("seal", &path, source))?;
+        // The index last: with it the layer counts as there.
+        let index_path = self.files.hot_index(&self.id);
+        put(&index_path, |path| fs::write(path, index.encode()))
+            .map_err(|source| StoreError::file("write", &index_path, source))?;
+        self.files.note_good(&self.id);
+        self.files.note_use(&self.id);
+        self.files.keep_promise(&path);
         self.sealed = true;
         Ok(Layer { index, pages: open_pages(&path)? })
     }
@@ -135,6 +142,7 @@ impl Drop for LayerWriter {
     fn drop(&mut self) {
         if !self.sealed {
             self.files.remove_layer(&self.id);
+            self.files.keep_promise(&self.path());
         }
     }
 }

@@ -10,41 +10,67 @@
 //! # What is assumed of the file systems
 //!
 //! * The hot directory is tmpfs: its content is gone after a reboot, and a write beyond its size
-//!   fails (or, through a mapping, kills the writer), so space is checked before.
-//! * In the state directory `rename` is atomic, and what was written before `fsync` of a file and
-//!   of its directory is there after a crash. Disk caches honour flushes.
+//!   fails (or, through a mapping, kills the writer), so space is promised before.
+//! * In the state directory, `fsync` of a file brings all of its content to the disk, and `fsync`
+//!   of a directory the names in it; disk caches honour flushes. `rename` is atomic. Nothing is
+//!   assumed of what was not flushed: it may be there, or in part, or not.
+//! * SQLite in WAL mode is durable after a checkpoint, and what was committed later is lost from
+//!   the end.
+//! * One process at a time uses a store; the daemon holds a lock.
+//! * A disk may lose or change what it has stored. That is found by checksums, not prevented.
 //!
 //! # What is promised
 //!
-//! * A sealed layer never changes. Its index carries a checksum of itself, the durable copy also
-//!   one of the pages; a copy that does not match is refused by name.
-//! * A snapshot exists when its row does; the row is written last, so files without a row are
-//!   leftovers, and a row without its files is damage.
-//! * A durable snapshot can be used after a reboot.
+//! * A sealed layer never changes, and neither does a frozen overlay.
+//! * A snapshot exists when its row does. Its parts are written first: each durable file is written
+//!   under another name, flushed, renamed, and its directory flushed; then the row. The row is
+//!   removed first, and that is flushed; then the files. So files without a row are leftovers, and
+//!   a row without its files is damage.
+//! * When a snapshot is `durable`, a crash of the host loses nothing of it.
+//! * Killed at any moment, with or without the power lost, the next process finds each snapshot
+//!   absent, `failed` with the reason, or complete ([`settle`]), and leaves no file that belongs to
+//!   nobody ([`sweep`]). `tests/crash` shows it.
+//! * Device state, overlays of durable snapshots, durable pages and indexes have checksums. What
+//!   this process has not written itself is compared before it is used, once; indexes, device state
+//!   and lengths always. A part that does not fit is made anew from its other copy, or refused by
+//!   name.
+//! * No space is an error of one operation, which leaves nothing behind.
 //!
 //! Does not do: know VMs or guests, start children, decide what to delete.
 
 mod chain;
+mod disk;
+mod edge;
 mod error;
+mod evict;
 mod files;
 mod flatten;
 mod index;
+mod known;
 mod layer;
 mod overlay;
 mod publish;
+mod recover;
 mod registry;
 mod space;
+mod sum;
 mod view;
 
 pub use chain::{Chain, ChainPages, ResolvedRun, resolve};
+pub use edge::Edge;
+#[cfg(feature = "edges")]
+pub use edge::watch_edges;
 pub use error::StoreError;
+pub use evict::HotUsage;
 pub use files::StoreFiles;
 pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
+pub use recover::{Living, settle, sweep};
 pub use registry::{
     MachineIdentity, Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotManifest,
     SnapshotRow,
 };
 pub use space::{allocated_bytes, free_bytes};
+pub use sum::FileSum;
 pub use view::{MappingPlan, PlannedRun};

@@ -12,6 +12,7 @@ use std::process::Command;
 use forkd_types::{ByteCount, LayerId};
 use serde_json::{Value, json};
 
+use crate::edge::{Edge, reach};
 use crate::{StoreError, StoreFiles, space};
 
 impl StoreFiles {
@@ -23,7 +24,9 @@ impl StoreFiles {
         let blank = self.blank_overlay(disk)?;
         let id = LayerId::random();
         let path = self.overlay(&id);
-        let copied = fs::copy(&blank, &path);
+        let copied = reach(Edge::Writing(&path))
+            .and_then(|()| fs::copy(&blank, &path))
+            .and_then(|_| reach(Edge::Written(&path)));
         copied.map_err(|source| {
             self.remove_overlay(&id);
             StoreError::file("create disk overlay", &path, source)
@@ -102,7 +105,10 @@ impl StoreFiles {
             let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(failed(io::Error::other(words)));
         }
-        fs::rename(&unfinished, &path)
+        // Flushed: a blank that a crash of the host has torn would be copied for ever.
+        fs::File::open(&unfinished)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| fs::rename(&unfinished, &path))
             .map_err(|source| StoreError::file("create disk overlay", &path, source))?;
         Ok(path)
     }

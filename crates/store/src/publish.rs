@@ -1,27 +1,55 @@
 //! Between the hot and the durable copy of a layer.
 
-use std::fs::{self, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::PoisonError;
 
-use forkd_sys::schedule::RunQueue;
-use forkd_types::{ByteCount, LayerId, PageRun};
+use forkd_types::LayerId;
 
+use crate::disk::{checksum_runs, copy_runs, fresh, put, reserve, sync_directory, write_durable};
+use crate::edge::{Edge, reach};
 use crate::layer::{Layer, read_index};
-use crate::{LayerIndex, StoreError, StoreFiles, space};
-
-/// Bytes copied at once.
-const CHUNK_BYTES: usize = 256 << 10;
-/// Rest between two of them where others want the processor: this work is never urgent, and guests
-/// should not lose a whole time slice to it.
-const REST: Duration = Duration::from_micros(200);
+use crate::{FileSum, LayerIndex, SnapshotManifest, StoreError, StoreFiles, space};
 
 impl StoreFiles {
-    /// Writes the durable copy of a hot layer and of the device state that belongs to it: when this
-    /// returns, both survive a crash of the host. Doing it again does no harm: a copy that is there
-    /// is looked at without reading its pages, and written anew when it is damaged.
+    /// Writes the durable copies of all parts of a snapshot: when this returns they survive a crash
+    /// of the host, and the row that says so may be written. Returns the sums of its overlays.
+    /// `part_done` is called after each layer and each overlay.
+    ///
+    /// # Errors
+    /// When the state directory is full or fails; doing it again goes on from there.
+    pub fn publish_parts(
+        &self,
+        manifest: &SnapshotManifest,
+        part_done: &mut dyn FnMut(),
+    ) -> Result<BTreeMap<LayerId, FileSum>, StoreError> {
+        for id in &manifest.layers {
+            self.publish_layer(id)?;
+            part_done();
+        }
+        if let (Some(top), Some(sum)) = (manifest.layers.last(), &manifest.device_state) {
+            self.publish_device_state(top, sum)?;
+        }
+        let mut sums = BTreeMap::new();
+        for id in &manifest.overlays {
+            let sum = match (manifest.overlay_sums.get(id), self.known_overlay(id)) {
+                // It was published with an ancestor, and never changes.
+                (Some(sum), _) => self.require_overlay(id, Some(sum)).map(|()| *sum)?,
+                (None, Some(known)) => known,
+                (None, None) => self.publish_overlay(id)?,
+            };
+            sums.insert(id.clone(), sum);
+            part_done();
+        }
+        Ok(sums)
+    }
+
+    /// Writes the durable copy of a hot layer: when this returns, it survives a crash of the host.
+    /// Doing it again does no harm: a copy that is there is looked at without reading its pages,
+    /// and written anew when it is damaged.
     ///
     /// # Errors
     /// When the state directory is full or fails; what was written is removed.
@@ -34,49 +62,79 @@ impl StoreFiles {
             Err(StoreError::LayerMissing(_)) => {}
             Err(other) => return Err(other),
         }
-        let layer = Layer::open_hot(self, id)?;
-        let mut index = layer.index;
-        let crc = self.write_durable(&self.durable_pages(id), |file| {
-            file.set_len(index.memory.get())?;
-            // All space first: a file that grows in small steps under load ends up scattered.
-            reserve(file, &index.stored);
-            copy_runs(&layer.pages, file, &index.stored)
-        })?;
-        index.pages_crc32 = Some(crc);
-        let device_state = self.hot_device_state(id);
-        if device_state.exists() {
-            let bytes = fs::read(&device_state)
-                .map_err(|source| StoreError::file("read", &device_state, source))?;
-            let path = self.durable_device_state(id);
-            self.write_durable(&path, |file| file.write_all_at(&bytes, 0))?;
-        }
-        // The index last: with it the layer counts as there.
-        let bytes = index.encode();
-        self.write_durable(&self.durable_index(id), |file| file.write_all_at(&bytes, 0))
+        self.write_durable_layer(Layer::open_hot(self, id)?)
     }
 
-    /// Makes a frozen overlay durable: the VMM wrote it without flushing. Returns its length.
+    fn write_durable_layer(&self, layer: Layer) -> Result<(), StoreError> {
+        let mut index = layer.index;
+        let id = index.id.clone();
+        space::require(self.state(), index.stored_bytes())?;
+        let crc = write_durable(&self.durable_pages(&id), |file| {
+            file.set_len(index.memory.get())?;
+            reserve(file, &index.stored)?;
+            copy_runs(&layer.pages, file, &index.stored)
+        })?;
+        if let Some(wanted) = index.pages_crc32.filter(|wanted| *wanted != crc) {
+            // The hot copy was made from a durable one, and has changed since.
+            let how = format!("its pages have the checksum {crc:08x} instead of {wanted:08x}");
+            self.forget_good(&id);
+            crate::disk::remove(&self.durable_pages(&id));
+            return Err(StoreError::LayerDamaged { id, how });
+        }
+        index.pages_crc32 = Some(crc);
+        // The index last: with it the layer counts as there.
+        let bytes = index.encode();
+        write_durable(&self.durable_index(&id), |file| file.write_all_at(&bytes, 0))?;
+        self.note_durable_good(&id);
+        Ok(())
+    }
+
+    /// Writes the durable copy of the device state that belongs to the top layer `id`, unless it is
+    /// there and matches `sum`.
+    ///
+    /// # Errors
+    /// As [`Self::publish_layer`]; [`StoreError::PartDamaged`] when there is no good copy.
+    pub fn publish_device_state(&self, id: &LayerId, sum: &FileSum) -> Result<(), StoreError> {
+        let durable = self.durable_device_state(id);
+        if File::open(&durable).and_then(FileSum::of).is_ok_and(|found| found == *sum) {
+            return Ok(());
+        }
+        let hot = self.require_device_state(id, Some(sum))?;
+        let bytes = fs::read(&hot).map_err(|source| StoreError::file("read", &hot, source))?;
+        write_durable(&durable, |file| file.write_all_at(&bytes, 0))
+    }
+
+    /// Makes a frozen overlay durable: the VMM wrote it without flushing.
     ///
     /// # Errors
     /// When the file is missing or the disk fails.
-    pub fn publish_overlay(&self, id: &LayerId) -> Result<ByteCount, StoreError> {
+    pub fn publish_overlay(&self, id: &LayerId) -> Result<FileSum, StoreError> {
         let path = self.overlay(id);
-        let length = File::open(&path)
-            .and_then(|file| file.sync_all().and_then(|()| file.metadata()))
-            .map_err(|source| StoreError::file("make durable", &path, source))?
-            .len();
+        let sum = File::open(&path)
+            .and_then(|file| {
+                file.sync_all()?;
+                reach(Edge::Flushed(&path))?;
+                FileSum::of(file)
+            })
+            .map_err(|source| StoreError::file("make durable", &path, source))?;
         sync_directory(&self.state().join("overlays"))?;
-        Ok(ByteCount::new(length))
+        self.note_overlay(id, sum);
+        Ok(sum)
     }
 
-    /// Opens a layer for mapping. A hot copy that is missing or damaged is made anew from the
-    /// durable one: after a reboot all of them are missing.
+    /// Opens a layer for mapping. A hot copy that this process has not written is first compared
+    /// with its checksum. One that is missing or damaged is made anew from the durable copy: after
+    /// a reboot all of them are missing.
     ///
     /// # Errors
     /// [`StoreError::LayerMissing`] when there is no copy, [`StoreError::LayerDamaged`] when there
     /// is no good one.
     pub fn open_layer(&self, id: &LayerId) -> Result<Layer, StoreError> {
-        let hot = match Layer::open_hot(self, id) {
+        let turn = self.turn(id);
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.note_use(id);
+        let opened = Layer::open_hot(self, id).and_then(|layer| self.checked(layer));
+        let hot = match opened {
             Ok(layer) => return Ok(layer),
             Err(StoreError::LayerMissing(_)) => None,
             Err(StoreError::LayerDamaged { how, .. }) => Some(how),
@@ -100,60 +158,107 @@ impl StoreFiles {
         }
     }
 
-    /// Where the device state that belongs to a layer is, if there is any. One that is missing in
-    /// the hot directory is copied from the durable one.
+    /// A hot layer whose pages are what was written: known, or found out now. One that is not yet
+    /// durable has no checksum.
+    fn checked(&self, layer: Layer) -> Result<Layer, StoreError> {
+        let id = &layer.index.id;
+        if self.is_good(id) {
+            return Ok(layer);
+        }
+        let durable = self.durable_copy(id).ok().map(|(index, _)| index);
+        // One that was made from a durable copy has the checksum itself.
+        let wanted = durable.as_ref().map_or(layer.index.pages_crc32, |index| index.pages_crc32);
+        if wanted.is_some() {
+            let index = LayerIndex { pages_crc32: wanted, ..layer.index.clone() };
+            let crc = checksum_runs(&layer.pages, &layer.index.stored)
+                .map_err(|source| StoreError::file("read", self.hot_pages(id), source))?;
+            if durable.is_some_and(|durable| durable != index) || wanted != Some(crc) {
+                let how = "its hot pages do not match their checksum".to_owned();
+                return Err(StoreError::LayerDamaged { id: id.clone(), how });
+            }
+        }
+        self.note_good(id);
+        Ok(layer)
+    }
+
+    /// Makes sure that the durable copy of a layer is good, reading all of it; one that is not is
+    /// written anew from a good hot copy. Does nothing for a copy that this process has written or
+    /// checked before.
     ///
     /// # Errors
-    /// When the copy cannot be made.
-    pub fn require_device_state(&self, id: &LayerId) -> Result<Option<PathBuf>, StoreError> {
-        let hot = self.hot_device_state(id);
-        let durable = self.durable_device_state(id);
-        if !hot.exists() {
-            if !durable.exists() {
-                return Ok(None);
-            }
-            let copy = |path: &Path| fs::copy(&durable, path).map(drop);
-            put(&hot, copy).map_err(|source| StoreError::file("copy to", &hot, source))?;
+    /// [`StoreError::LayerMissing`] or [`StoreError::LayerDamaged`] when it is not and cannot be
+    /// made good.
+    pub fn check_durable(&self, id: &LayerId) -> Result<(), StoreError> {
+        if self.is_durable_good(id) {
+            return Ok(());
         }
-        Ok(Some(hot))
+        let found = self.durable_copy(id).and_then(|(index, _)| {
+            let path = self.durable_pages(id);
+            let crc = File::open(&path).and_then(|file| checksum_runs(&file, &index.stored));
+            let crc = crc.map_err(|source| StoreError::file("read", &path, source))?;
+            match index.pages_crc32 == Some(crc) {
+                true => Ok(()),
+                false => Err(pages_damaged(id)),
+            }
+        });
+        match found {
+            Ok(()) => self.note_durable_good(id),
+            Err(error @ (StoreError::LayerDamaged { .. } | StoreError::LayerMissing(_))) => {
+                // Only a hot copy that is known to be good may take the place of a checksum.
+                let hot = Layer::open_hot(self, id).ok().filter(|_| self.is_good(id));
+                let Some(hot) = hot else { return Err(error) };
+                tracing::warn!(layer = %id, %error, "a damaged durable copy is written anew");
+                self.write_durable_layer(hot)?;
+            }
+            Err(other) => return Err(other),
+        }
+        Ok(())
     }
 
     /// Makes the hot copy of a layer from its durable one. Children that have the former hot copy
     /// mapped keep that: the new one takes its name, not its place.
     fn restore_hot(&self, id: &LayerId) -> Result<(), StoreError> {
         let (index, bytes) = self.durable_copy(id)?;
-        space::require(self.hot(), index.stored_bytes())?;
+        self.forget_good(id);
+        let hot = self.hot_pages(id);
+        self.promise(&hot, index.stored_bytes())?;
+        let restored = self.copy_to_hot(&index);
+        self.keep_promise(&hot);
+        restored?;
+        // The index last: with it the layer counts as there.
+        let hot = self.hot_index(id);
+        put(&hot, |path| fs::write(path, &bytes))
+            .map_err(|source| StoreError::file("write", &hot, source))?;
+        self.note_good(id);
+        self.note_durable_good(id);
+        Ok(())
+    }
+
+    fn copy_to_hot(&self, index: &LayerIndex) -> Result<(), StoreError> {
+        let id = &index.id;
         let durable = self.durable_pages(id);
         let pages =
             File::open(&durable).map_err(|source| StoreError::file("open", &durable, source))?;
-        let hot = self.hot_pages(id);
         let mut crc = None;
         let copy = |path: &Path| {
             let file = fresh(path)?;
             file.set_len(index.memory.get())?;
+            reserve(&file, &index.stored)?;
             let found = *crc.insert(copy_runs(&pages, &file, &index.stored)?);
             match index.pages_crc32 == Some(found) {
                 true => fs::set_permissions(path, fs::Permissions::from_mode(0o400)),
                 false => Err(io::ErrorKind::InvalidData.into()),
             }
         };
-        put(&hot, copy).map_err(|source| match crc {
-            Some(crc) if index.pages_crc32 != Some(crc) => {
-                let how = "its pages do not match their checksum".to_owned();
-                StoreError::LayerDamaged { id: id.clone(), how }
-            }
+        put(&self.hot_pages(id), copy).map_err(|source| match crc {
+            Some(crc) if index.pages_crc32 != Some(crc) => pages_damaged(id),
             _ => StoreError::file("make a hot copy from", &durable, source),
-        })?;
-        self.require_device_state(id)?;
-        // The index last: with it the layer counts as there.
-        let hot = self.hot_index(id);
-        put(&hot, |path| fs::write(path, &bytes))
-            .map_err(|source| StoreError::file("write", &hot, source))
+        })
     }
 
     /// The index of a layer's durable copy, with the bytes of its file, if that copy is whole as
     /// far as can be told without reading its pages.
-    fn durable_copy(&self, id: &LayerId) -> Result<(LayerIndex, Vec<u8>), StoreError> {
+    pub(crate) fn durable_copy(&self, id: &LayerId) -> Result<(LayerIndex, Vec<u8>), StoreError> {
         let (index, bytes) = read_index(&self.durable_index(id), id)?;
         let path = self.durable_pages(id);
         let length = match fs::metadata(&path) {
@@ -169,94 +274,19 @@ impl StoreFiles {
         }
         Ok((index, bytes))
     }
-
-    /// Writes a file under a temporary name, makes it durable, and gives it its name.
-    fn write_durable<T>(
-        &self,
-        path: &Path,
-        write: impl FnOnce(&File) -> io::Result<T>,
-    ) -> Result<T, StoreError> {
-        let unfinished = path.with_extension("new");
-        let failed = |source| StoreError::file("write", path, source);
-        let written = fresh(&unfinished).and_then(|file| {
-            let value = write(&file)?;
-            file.sync_all()?;
-            fs::rename(&unfinished, path)?;
-            Ok(value)
-        });
-        if written.is_err() {
-            // The error that matters is the first one; a leftover is removed at the next start.
-            fs::remove_file(&unfinished).ok();
-        }
-        let value = written.map_err(failed)?;
-        sync_directory(&self.durable_directory())?;
-        Ok(value)
-    }
 }
 
-/// Makes a file under a name of its own and then gives it its name, so that whoever opens `path`
-/// finds all of it or what was there before. Not durable.
-pub(crate) fn put(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    let unfinished = path.with_extension(format!("{}.new", LayerId::random()));
-    let written = write(&unfinished).and_then(|()| fs::rename(&unfinished, path));
-    if written.is_err() {
-        // The error that matters is the first one; a leftover is removed at the next start.
-        fs::remove_file(&unfinished).ok();
-    }
-    written
-}
-
-pub(crate) fn fresh(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)
-}
-
-fn sync_directory(path: &Path) -> Result<(), StoreError> {
-    File::open(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|source| StoreError::file("make durable", path, source))
-}
-
-/// Allocates the blocks of all runs. Not every file system can; then writing does it.
-fn reserve(file: &File, runs: &[PageRun]) {
-    for run in runs {
-        let flags = rustix::fs::FallocateFlags::empty();
-        let (start, length) = (run.start.byte_offset(), run.bytes().get());
-        if let Err(errno) = rustix::fs::fallocate(file, flags, start, length) {
-            tracing::debug!(%errno, "space for a layer cannot be reserved");
-            return;
-        }
-    }
-}
-
-/// Copies runs to the same places and returns the checksum of their pages.
-pub(crate) fn copy_runs(from: &File, to: &File, runs: &[PageRun]) -> io::Result<u32> {
-    let mut hasher = crc32fast::Hasher::new();
-    let mut buffer = vec![0; CHUNK_BYTES];
-    let (others, mut since_rest) = (RunQueue::open(), 0);
-    for run in runs {
-        let (mut at, end) = (run.start.byte_offset(), run.end().byte_offset());
-        while at < end {
-            let length = ByteCount::new(end - at).as_usize().min(CHUNK_BYTES);
-            let part = &mut buffer[..length];
-            from.read_exact_at(part, at)?;
-            hasher.update(part);
-            to.write_all_at(part, at)?;
-            at += length as u64;
-            since_rest += length;
-            if since_rest >= CHUNK_BYTES {
-                since_rest = 0;
-                if others.is_crowded() {
-                    std::thread::sleep(REST);
-                }
-            }
-        }
-    }
-    Ok(hasher.finalize())
+fn pages_damaged(id: &LayerId) -> StoreError {
+    let how = "its pages do not match their checksum".to_owned();
+    StoreError::LayerDamaged { id: id.clone(), how }
 }
 
 #[cfg(test)]
 mod tests {
-    use forkd_types::PageIndex;
+    use std::fs::OpenOptions;
+    use std::path::PathBuf;
+
+    use forkd_types::{ByteCount, PageIndex, PageRun};
 
     use super::*;
     use crate::LayerWriter;
@@ -268,6 +298,8 @@ mod tests {
         id: LayerId,
         /// What its pages held when it was sealed.
         sealed: Vec<u8>,
+        /// Of the device state.
+        sum: FileSum,
     }
 
     fn published() -> Store {
@@ -288,9 +320,11 @@ mod tests {
         let layer = writer.seal_delta(&below, runs, vec![PageRun::new(5, 2)]).unwrap();
         let id = layer.index.id;
         fs::write(files.hot_device_state(&id), b"devices").unwrap();
+        let sum = files.sum_device_state(&id).unwrap();
         files.publish_layer(&id).unwrap();
+        files.publish_device_state(&id, &sum).unwrap();
         let sealed = fs::read(files.hot_pages(&id)).unwrap();
-        Store { _state: state, _hot: hot, files, id, sealed }
+        Store { _state: state, _hot: hot, files, id, sealed, sum }
     }
 
     impl Store {
@@ -308,7 +342,7 @@ mod tests {
             let layer = self.files.open_layer(&self.id).unwrap();
             assert_eq!(layer.index.zero, [PageRun::new(5, 2)], "{what}");
             assert!(fs::read(self.files.hot_pages(&self.id)).unwrap() == self.sealed, "{what}");
-            let device = self.files.require_device_state(&self.id).unwrap().unwrap();
+            let device = self.files.require_device_state(&self.id, Some(&self.sum)).unwrap();
             assert_eq!(fs::read(device).unwrap(), b"devices", "{what}");
         }
 
@@ -449,5 +483,32 @@ mod tests {
         let nowhere = LayerId::random();
         let error = store.files.open_layer(&nowhere).unwrap_err();
         assert!(matches!(error, StoreError::LayerMissing(id) if id == nowhere));
+    }
+
+    /// The same directories as another process finds them, which has to read to know.
+    fn reopened(store: &Store) -> StoreFiles {
+        StoreFiles::open(store.files.state(), store.files.hot()).unwrap()
+    }
+
+    #[test]
+    fn flipped_bits_in_a_hot_copy_are_found_by_the_next_process_and_healed() {
+        let store = published();
+        open(&store.hot()[0]).write_all_at(&[0xFE], 200 * 4096 + 17).unwrap();
+        let next = Store { files: reopened(&store), ..store };
+        next.assert_good("a flipped bit in the hot pages");
+    }
+
+    #[test]
+    fn flipped_bits_in_a_durable_copy_are_found_when_it_is_checked_and_healed() {
+        let store = published();
+        let path = &store.durable()[0];
+        let good = fs::read(path).unwrap();
+        open(path).write_all_at(&[0xFE], 200 * 4096 + 17).unwrap();
+        let files = reopened(&store);
+        let error = files.check_durable(&store.id).unwrap_err();
+        assert!(error.is_damage(), "the hot copy is not known to be good: {error}");
+        files.open_layer(&store.id).unwrap();
+        files.check_durable(&store.id).unwrap();
+        assert!(fs::read(path).unwrap() == good);
     }
 }

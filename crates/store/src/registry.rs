@@ -1,18 +1,24 @@
 //! The registry: what exists. SQLite, one writer (the daemon holds a lock), rows written last.
 //!
 //! Commits are not flushed one by one: a snapshot that is lost with the host was not durable
-//! anyway. The row that says `durable` is flushed.
+//! anyway. Flushed are the row that says `durable`, and the removal of a row, because its files go
+//! next.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forkd_types::{ByteCount, LayerId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, ErrorCode, Row, params};
 use serde::{Deserialize, Serialize};
 
-use crate::StoreError;
+use crate::edge::{Edge, reach};
+use crate::{FileSum, StoreError};
+
+/// What the removal of a row may need.
+const SPARE_BYTES: usize = 1 << 20;
 
 /// Raised when a table changes.
 const SCHEMA_VERSION: i64 = 2;
@@ -78,10 +84,12 @@ pub struct SnapshotManifest {
     pub layers: Vec<LayerId>,
     /// Frozen disk overlays, lowest first; empty for an image without disk.
     pub overlays: Vec<LayerId>,
-    /// How long frozen overlays were when they became durable: a shorter one has lost something,
-    /// and QEMU would read zeros for it.
+    /// Frozen overlays as they were when they became durable.
     #[serde(default)]
-    pub overlay_bytes: BTreeMap<LayerId, ByteCount>,
+    pub overlay_sums: BTreeMap<LayerId, FileSum>,
+    /// The device state; known when the snapshot is ready.
+    #[serde(default)]
+    pub device_state: Option<FileSum>,
     /// What the device state needs.
     pub machine: MachineIdentity,
     /// The snapshot below.
@@ -181,6 +189,7 @@ pub struct SandboxOptionsRow {
 #[derive(Debug)]
 pub struct Registry {
     connection: Mutex<Connection>,
+    spare: PathBuf,
 }
 
 impl Registry {
@@ -201,7 +210,10 @@ impl Registry {
         }
         connection.execute_batch(SCHEMA)?;
         connection.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-        Ok(Self { connection: Mutex::new(connection) })
+        let registry =
+            Self { connection: Mutex::new(connection), spare: path.with_extension("spare") };
+        registry.keep_spare();
+        Ok(registry)
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
@@ -209,40 +221,69 @@ impl Registry {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds or replaces a snapshot.
+    /// Adds or replaces a snapshot. One that is durable is on the disk when this returns.
     ///
     /// # Errors
-    /// When the database fails.
+    /// When the database fails; the row is as it was before.
     pub fn put_snapshot(&self, row: &SnapshotRow) -> Result<(), StoreError> {
-        let manifest = to_json("snapshot", row.tag.as_str(), &row.manifest)?;
-        let figures = row.figures.as_ref();
-        let figures = figures.map(|f| to_json("snapshot", row.tag.as_str(), f)).transpose()?;
-        let connection = self.lock();
-        connection.execute(
-            "INSERT OR REPLACE INTO snapshots VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![
-                row.tag.as_str(),
-                row.status.name(),
-                row.durable,
-                unix_ms(row.created_at),
-                manifest,
-                figures,
-                row.error
-            ],
-        )?;
-        if row.durable {
-            connection.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()))?;
-        }
-        Ok(())
+        self.keep_spare();
+        let mut connection = self.lock();
+        reach(Edge::RowChanging(row.status.name())).map_err(StoreError::registry)?;
+        let change = connection.transaction()?;
+        write_snapshot(&change, row)?;
+        change.commit()?;
+        reach(Edge::RowChanged(row.status.name())).map_err(StoreError::registry)?;
+        if row.durable { flush(&connection) } else { Ok(()) }
     }
 
-    /// Removes a snapshot's row.
+    /// Keeps a file that takes some space. It is given up where the disk is so full that not even a
+    /// row can be removed: nothing could be removed to make space otherwise.
+    fn keep_spare(&self) {
+        if self.spare.exists() {
+            return;
+        }
+        if let Err(error) = fs::write(&self.spare, vec![1; SPARE_BYTES]) {
+            tracing::debug!(%error, "there is no spare space for the registry");
+            fs::remove_file(&self.spare).ok();
+        }
+    }
+
+    /// Removes a snapshot's row and puts these others, all or nothing. It is on the disk when this
+    /// returns: only then may files be removed that the row has listed.
     ///
     /// # Errors
     /// When the database fails.
-    pub fn remove_snapshot(&self, tag: &SnapshotTag) -> Result<(), StoreError> {
-        self.lock().execute("DELETE FROM snapshots WHERE tag = ?1", [tag.as_str()])?;
-        Ok(())
+    pub fn remove_snapshot(
+        &self,
+        tag: &SnapshotTag,
+        others: &[SnapshotRow],
+    ) -> Result<(), StoreError> {
+        match self.try_remove_snapshot(tag, others) {
+            Err(StoreError::Registry(rusqlite::Error::SqliteFailure(error, _)))
+                if error.code == ErrorCode::DiskFull && fs::remove_file(&self.spare).is_ok() =>
+            {
+                tracing::warn!(snapshot = %tag, "the disk is full: spare space is used");
+                self.try_remove_snapshot(tag, others)
+            }
+            other => other,
+        }
+    }
+
+    fn try_remove_snapshot(
+        &self,
+        tag: &SnapshotTag,
+        others: &[SnapshotRow],
+    ) -> Result<(), StoreError> {
+        let mut connection = self.lock();
+        reach(Edge::RowChanging("removed")).map_err(StoreError::registry)?;
+        let change = connection.transaction()?;
+        change.execute("DELETE FROM snapshots WHERE tag = ?1", [tag.as_str()])?;
+        for row in others {
+            write_snapshot(&change, row)?;
+        }
+        change.commit()?;
+        reach(Edge::RowChanged("removed")).map_err(StoreError::registry)?;
+        flush(&connection)
     }
 
     /// All snapshots, oldest first.
@@ -309,6 +350,38 @@ impl Registry {
         }
         Ok(found)
     }
+}
+
+fn write_snapshot(connection: &Connection, row: &SnapshotRow) -> Result<(), StoreError> {
+    let manifest = to_json("snapshot", row.tag.as_str(), &row.manifest)?;
+    let figures = row.figures.as_ref();
+    let figures = figures.map(|f| to_json("snapshot", row.tag.as_str(), f)).transpose()?;
+    connection.execute(
+        "INSERT OR REPLACE INTO snapshots VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            row.tag.as_str(),
+            row.status.name(),
+            row.durable,
+            unix_ms(row.created_at),
+            manifest,
+            figures,
+            row.error
+        ],
+    )?;
+    Ok(())
+}
+
+/// Brings all changes so far to the disk.
+fn flush(connection: &Connection) -> Result<(), StoreError> {
+    reach(Edge::RegistryFlushing).map_err(StoreError::registry)?;
+    let busy: bool = connection.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get(0))?;
+    if busy {
+        // Somebody else reads the file. What has been committed is flushed all the same by the
+        // next one; here it must not be relied on.
+        let busy = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
+        return Err(StoreError::registry(busy));
+    }
+    reach(Edge::RegistryFlushed).map_err(StoreError::registry)
 }
 
 fn snapshot_row(row: &Row<'_>) -> Result<SnapshotRow, StoreError> {
@@ -391,7 +464,11 @@ mod tests {
                 vcpus: 1,
                 layers: vec![LayerId::random()],
                 overlays: vec![],
-                overlay_bytes: BTreeMap::from([(LayerId::random(), ByteCount::new(7))]),
+                overlay_sums: BTreeMap::from([(
+                    LayerId::random(),
+                    FileSum { bytes: ByteCount::new(7), crc32: 9 },
+                )]),
+                device_state: Some(FileSum { bytes: ByteCount::new(8), crc32: 10 }),
                 machine: MachineIdentity {
                     vmm_version: "7.2.22".to_owned(),
                     accelerator: "tcg".to_owned(),
@@ -432,7 +509,7 @@ mod tests {
         let registry = Registry::open(&path).unwrap();
         assert_eq!(registry.snapshots().unwrap(), std::slice::from_ref(&row));
         assert_eq!(registry.sandboxes().unwrap(), std::slice::from_ref(&sandbox));
-        registry.remove_snapshot(&row.tag).unwrap();
+        registry.remove_snapshot(&row.tag, &[]).unwrap();
         registry.remove_sandbox(&sandbox.id).unwrap();
         assert!(registry.snapshots().unwrap().is_empty());
         assert!(registry.sandboxes().unwrap().is_empty());

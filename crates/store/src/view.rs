@@ -25,13 +25,14 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::PoisonError;
 
 use forkd_types::{ByteCount, LayerId, PageRun, limit};
 use serde::{Deserialize, Serialize};
 
+use crate::disk::{copy_runs, fresh, put, reserve};
 use crate::flatten::within;
 use crate::layer::open_pages;
-use crate::publish::{copy_runs, fresh, put};
 use crate::{Layer, ResolvedRun, StoreError, StoreFiles, resolve, space};
 
 /// Pages of one region: what one entry of an upper page table covers.
@@ -107,20 +108,26 @@ impl StoreFiles {
     }
 
     /// The plan that the view of `chain` holds. None when there is none, when it is damaged, or
-    /// when a layer is not as it should be: whoever reads the layers then finds out which.
+    /// when a layer is not as it should be, or not yet checked: whoever opens the layers then finds
+    /// out.
     fn planned_by_view(&self, chain: &[LayerId]) -> Option<MappingPlan> {
         let top = chain.last()?;
         let index = ViewIndex::decode(&fs::read(self.view_index(top)).ok()?)?;
         if index.layers != chain {
             return None;
         }
-        let mut paths: Vec<_> = chain.iter().map(|id| self.hot_pages(id)).collect();
-        if index.has_pages {
-            paths.push(self.view_pages(top));
-        }
         let whole = |file: &File| file.metadata().is_ok_and(|m| m.len() == index.memory.get());
-        let open = |path| open_pages(path).ok().filter(whole);
-        let files = paths.iter().map(|path| open(path)).collect::<Option<Vec<_>>>()?;
+        let open = |path: &Path| open_pages(path).ok().filter(whole);
+        let open_good = |id: &LayerId| {
+            let turn = self.turn(id);
+            let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            self.note_use(id);
+            self.is_good(id).then(|| open(&self.hot_pages(id)))?
+        };
+        let mut files = chain.iter().map(open_good).collect::<Option<Vec<_>>>()?;
+        if index.has_pages {
+            files.push(open(&self.view_pages(top))?);
+        }
         let planned = |(start, count, file): &(u64, u64, usize)| {
             (*file < files.len())
                 .then(|| PlannedRun { run: PageRun::new(*start, *count), file: *file })
@@ -184,6 +191,7 @@ impl StoreFiles {
             let file = fresh(path)?;
             file.set_len(layers[0].index.memory.get())?;
             for (layer, runs) in &parts {
+                reserve(&file, runs)?;
                 copy_runs(&layers[*layer].pages, &file, runs)?;
             }
             fs::set_permissions(path, fs::Permissions::from_mode(0o400))

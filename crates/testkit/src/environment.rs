@@ -59,6 +59,7 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
         kvm_probe_deadline: limit::BOOT_DEADLINE,
         deadlines: Deadlines::default(),
         limits: Limits::default(),
+        hot_budget: None,
         probe: None,
     }
 }

@@ -54,6 +54,15 @@ impl Lab {
         }
     }
 
+    /// Waits until something holds; what it is called goes into the failure.
+    pub async fn wait_until(&self, what: &str, holds: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < SOON, "not in time: {what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// A VM without an engine, booting the tiny image.
     #[must_use]
     pub fn bare_vm(&self) -> Vm {

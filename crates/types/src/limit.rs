@@ -40,6 +40,12 @@ pub const DELTAS_BEFORE_MERGE: usize = 16;
 /// Layers of a running sandbox's chain from which on those that it has inherited are merged too.
 pub const CHAIN_DEPTH_BEFORE_MERGE: usize = 32;
 
+/// Layers whose hot copies are checked or made anew at the same time after a start.
+pub const LAYERS_MADE_HOT_AT_ONCE: usize = 2;
+
+/// Until a snapshot that could not be made durable, mostly for lack of space, is tried again.
+pub const PUBLISH_RETRY: Duration = Duration::from_secs(10);
+
 /// Overlays of a running sandbox's disk from which on they are merged.
 pub const OVERLAYS_BEFORE_FLATTEN: usize = 16;
 

@@ -9,6 +9,7 @@
 
 mod build;
 mod command;
+mod crash;
 mod demo;
 mod images;
 mod lint;
@@ -47,6 +48,8 @@ enum Verb {
     Test(test::Options),
     /// Prepare everything and prove that branches are of one instant.
     Prove(prove::Options),
+    /// Crash a store again and again and check what is left.
+    Crash(crash::Options),
     /// Check formatting, clippy and the house rules.
     Lint,
     /// Check the house rules only; reports all findings at once.
@@ -80,6 +83,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Demo(options) => return demo::run(&workspace, &options),
         Verb::Test(options) => return test::run(&workspace, &options),
         Verb::Prove(options) => return prove::run(&workspace, &options),
+        Verb::Crash(options) => return crash::run(&workspace, &options),
         Verb::Lint => return lint::run(&workspace),
         Verb::Tidy => return tidy::run(&workspace),
         Verb::PackRootDisk(_) => unreachable!("handled before the workspace is looked for"),

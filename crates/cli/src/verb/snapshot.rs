@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use forkd_api::CompactSnapshot;
-use forkd_client::Cascade;
+use forkd_client::Dependents;
 use serde_json::json;
 
 use crate::args::Global;
@@ -14,7 +14,8 @@ use crate::{connect, report};
 #[command(after_help = "Examples:\n  \
     forkd snapshot info py\n  \
     forkd snapshot compact before-upgrade --to golden\n  \
-    forkd snapshot rm py --cascade")]
+    forkd snapshot rm py --cascade\n  \
+    forkd snapshot rm py --force")]
 pub(crate) struct Options {
     #[command(subcommand)]
     what: What,
@@ -43,8 +44,11 @@ enum What {
         /// The snapshot
         tag: String,
         /// Remove the sandboxes and snapshots that depend on it, too
-        #[arg(long)]
+        #[arg(long, conflicts_with = "force")]
         cascade: bool,
+        /// Remove it although others depend on it; they keep working
+        #[arg(long)]
+        force: bool,
     },
 }
 
@@ -55,9 +59,13 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
             let body = CompactSnapshot { wait: !no_wait, ..CompactSnapshot::new(to) };
             compact(global, &tag, &body).await
         }
-        What::Rm { tag, cascade } => {
-            let cascade = if cascade { Cascade::Yes } else { Cascade::No };
-            connect::client(global).await?.delete_snapshot(&tag, cascade).await?;
+        What::Rm { tag, cascade, force } => {
+            let dependents = match (cascade, force) {
+                (true, _) => Dependents::Remove,
+                (false, true) => Dependents::Keep,
+                (false, false) => Dependents::Refuse,
+            };
+            connect::client(global).await?.delete_snapshot(&tag, dependents).await?;
             if global.json {
                 return output::json(&json!({ "removed": [tag] }));
             }

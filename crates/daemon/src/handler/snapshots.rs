@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use forkd_api::{CompactSnapshot, CreateSnapshot, ErrorBody, Snapshot, SnapshotInfo};
+use forkd_api::{CompactSnapshot, CreateSnapshot, ErrorBody, FieldError, Snapshot, SnapshotInfo};
 use forkd_engine::{DeletePolicy, Engine, TemplateRequest};
 use forkd_types::SnapshotTag;
 use serde::Deserialize;
@@ -156,15 +156,28 @@ pub(crate) struct RemoveQuery {
     /// Remove dependent sandboxes and snapshots too.
     #[serde(default)]
     cascade: bool,
-    /// The same as `cascade`.
+    /// Remove it alone, although others depend on it: they keep working, because what they need
+    /// of it stays. Excludes `cascade`.
     #[serde(default)]
     force: bool,
+}
+
+impl RemoveQuery {
+    fn policy(&self) -> Result<DeletePolicy, FieldError> {
+        match (self.cascade, self.force) {
+            (false, false) => Ok(DeletePolicy::Refuse),
+            (true, false) => Ok(DeletePolicy::Cascade),
+            (false, true) => Ok(DeletePolicy::Force),
+            (true, true) => Err(FieldError::new("force", "cannot be asked for with `cascade`")),
+        }
+    }
 }
 
 /// Removes a snapshot.
 #[utoipa::path(delete, path = "/v1/snapshots/{tag}", tag = "snapshots",
     params(("tag" = String, Path, description = "The snapshot's tag"), RemoveQuery),
     responses((status = 204), (status = 404, body = ErrorBody),
+        (status = 400, body = ErrorBody, description = "`cascade` and `force` at once"),
         (status = 409, body = ErrorBody,
             description = "Others depend on it; the error names them")))]
 pub(crate) async fn remove(
@@ -172,10 +185,7 @@ pub(crate) async fn remove(
     SnapshotPath(tag): SnapshotPath,
     Query(query): Query<RemoveQuery>,
 ) -> Result<StatusCode, Failure> {
-    let policy = match query.cascade || query.force {
-        true => DeletePolicy::Cascade,
-        false => DeletePolicy::Refuse,
-    };
+    let policy = query.policy()?;
     to_the_end(async move { app.engine.delete_snapshot(&tag, policy).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -183,6 +193,15 @@ pub(crate) async fn remove(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cascade_and_force_are_two_things_and_not_both() {
+        let policy = |cascade, force| RemoveQuery { cascade, force }.policy();
+        assert_eq!(policy(false, false), Ok(DeletePolicy::Refuse));
+        assert_eq!(policy(true, false), Ok(DeletePolicy::Cascade));
+        assert_eq!(policy(false, true), Ok(DeletePolicy::Force));
+        assert_eq!(policy(true, true).unwrap_err().field, "force");
+    }
 
     #[test]
     fn a_stream_is_given_only_to_those_who_ask_for_it() {

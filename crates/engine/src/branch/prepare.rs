@@ -56,7 +56,9 @@ impl Context<'_> {
         let WatchedMemory { mut target, below } = machine.take_memory(self.inner, protection)?;
         let dirty = target.dirty_bytes()?;
         let (also, expected) = self.pages_besides(&below, dirty);
-        let sink = LayerWriter::create(&self.inner.files, machine.origin.memory, expected)?;
+        let files = &self.inner.files;
+        let create = || LayerWriter::create(files, machine.origin.memory, expected);
+        let sink = self.inner.with_room(create)?;
         let file = sink.file().map_err(|error| EngineError::Internal(error.to_string()))?;
         let capture = target.prepare(CapturePlan {
             copy: match self.mode {

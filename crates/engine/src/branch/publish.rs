@@ -1,20 +1,21 @@
 //! Making a ready snapshot durable, in the background, one at a time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forkd_types::{BranchPhase, OperationId, SnapshotStatus, SnapshotTag};
+use forkd_types::{BranchPhase, OperationId, SnapshotStatus, SnapshotTag, limit};
 use tracing::Instrument as _;
 
 use super::describe;
 use crate::EngineError;
+use crate::collect::Candidates;
 use crate::engine::Inner;
 use crate::operation::{OperationKind, Running, Subject};
-use crate::sandbox::blocking;
+use crate::sandbox::{blocking, damaged_layer};
 use crate::view;
 
-/// Begins to publish the snapshot `tag`.
+/// Begins to publish the snapshot `tag`. What fails is tried again until it is done, because space
+/// may come back, or until the snapshot is gone.
 pub(crate) fn in_background(inner: &Arc<Inner>, tag: &SnapshotTag) {
     let (inner, tag) = (Arc::clone(inner), tag.clone());
     let tasks = inner.tasks.clone();
@@ -26,7 +27,7 @@ pub(crate) fn in_background(inner: &Arc<Inner>, tag: &SnapshotTag) {
         tracing::info_span!(parent: None, "publish", snapshot = %tag, operation = %operation.id());
     let work = async move {
         let operation = Arc::new(operation);
-        let published = in_turn(&inner, &tag, &operation).await;
+        let published = until_done(&inner, &tag, &operation).await;
         operation.end(&published);
         match published {
             Ok(()) => tracing::info!("published"),
@@ -40,6 +41,37 @@ pub(crate) fn in_background(inner: &Arc<Inner>, tag: &SnapshotTag) {
         }
     };
     tasks.spawn_on(work.instrument(span), &runtime);
+}
+
+/// Publishes, again and again if it fails.
+async fn until_done(
+    inner: &Arc<Inner>,
+    tag: &SnapshotTag,
+    operation: &Arc<Running>,
+) -> Result<(), EngineError> {
+    let mut told = None;
+    loop {
+        let error = match in_turn(inner, tag, operation).await {
+            Ok(()) => return Ok(()),
+            Err(error @ EngineError::SnapshotDamaged { .. }) => {
+                inner.note_damage(tag, &error);
+                return Err(error);
+            }
+            Err(error @ (EngineError::UnknownSnapshot { .. } | EngineError::Cancelled { .. })) => {
+                return Err(error);
+            }
+            Err(error) => error,
+        };
+        let words = describe(&error);
+        if told.as_ref() != Some(&words) {
+            tracing::warn!(error = %words, "a snapshot is not durable; it is tried again");
+        }
+        told = Some(words);
+        tokio::select! {
+            () = inner.ending.cancelled() => return Err(error),
+            () = tokio::time::sleep(limit::PUBLISH_RETRY) => {}
+        }
+    }
 }
 
 /// Publishes once it is its turn.
@@ -59,7 +91,7 @@ async fn in_turn(
 fn publish(inner: &Inner, tag: &SnapshotTag, operation: &Running) -> Result<(), EngineError> {
     let begun = Instant::now();
     let row = inner.catalog.get(tag)?;
-    if row.status != SnapshotStatus::Ready {
+    if row.status != SnapshotStatus::Ready || row.durable {
         return Ok(());
     }
     if let Some(probe) = &inner.config.probe {
@@ -67,26 +99,26 @@ fn publish(inner: &Inner, tag: &SnapshotTag, operation: &Running) -> Result<(), 
     }
     // First, because children are started soon: it costs them more than it delays this.
     view::make(inner, &row.manifest.layers);
-    let mut overlay_bytes = BTreeMap::new();
     let parts = row.manifest.layers.len() + row.manifest.overlays.len();
     let mut done = 0..;
     let mut part_done = || operation.progress(done.next().unwrap_or_default(), parts as u64);
     part_done();
-    for id in &row.manifest.layers {
-        inner.files.publish_layer(id)?;
-        part_done();
+    let published = inner.files.publish_parts(&row.manifest, &mut part_done);
+    if !inner.catalog.get(tag).is_ok_and(|now| now.created_at == row.created_at) {
+        // Removed meanwhile, when these files could not be seen.
+        let (layers, overlays) = (row.manifest.layers, row.manifest.overlays);
+        inner.collect(&Candidates { layers, overlays });
+        return Ok(());
     }
-    for id in &row.manifest.overlays {
-        overlay_bytes.insert(id.clone(), inner.files.publish_overlay(id)?);
-        part_done();
-    }
+    let overlay_sums = published.map_err(|error| damaged_layer(&row, error))?;
     let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     inner.catalog.update(&inner.registry, tag, |row| {
         row.durable = true;
-        row.manifest.overlay_bytes = overlay_bytes;
+        row.manifest.overlay_sums = overlay_sums;
         if let Some(figures) = &mut row.figures {
             figures.phases_us.insert(BranchPhase::Publish.name().to_owned(), took);
         }
     })?;
+    inner.keep_budget();
     Ok(())
 }

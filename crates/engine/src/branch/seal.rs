@@ -64,8 +64,12 @@ impl Context<'_> {
         overlays: Vec<LayerId>,
         report: &BranchReport,
     ) -> Result<(), EngineError> {
+        let ids = chain.ids();
+        let sum = ids.last().map(|top| self.inner.files.sum_device_state(top)).transpose();
+        let sum = sum.inspect_err(|_| self.remove_top(chain))?;
         let sealed = self.inner.catalog.update(&self.inner.registry, self.tag, |row| {
-            row.manifest.layers = chain.ids();
+            row.manifest.layers = ids;
+            row.manifest.device_state = sum;
             row.manifest.overlays = overlays;
             row.figures = Some(to_figures(report));
             row.status = SnapshotStatus::Ready;

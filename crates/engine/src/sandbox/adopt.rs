@@ -51,6 +51,7 @@ pub(crate) async fn adopt(
         blocking(move || take_over(&inner, &id, record, pid)).await??
     };
     handle.set_files(machine.origin.layers.clone(), machine.overlays.clone());
+    handle.set_origin(machine.origin.clone());
     let stream = UnixStream::connect(machine.vm.spec().agent_socket()).await;
     let agent = match stream {
         Ok(stream) => GuestAgent::connect(stream)?,

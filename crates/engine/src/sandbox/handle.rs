@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
+use forkd_store::SnapshotManifest;
 use forkd_types::{LayerId, SandboxId, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 
@@ -45,6 +46,8 @@ struct View {
     lease: Lease,
     /// Its place among those that there may be.
     place: Option<Place>,
+    /// What it was started from, which may have been removed since.
+    origin: Option<SnapshotManifest>,
 }
 
 impl SandboxHandle {
@@ -58,9 +61,15 @@ impl SandboxHandle {
         let options = &sandbox.options;
         let lease = Lease::new(sandbox.created_at, options.ttl, options.idle_timeout);
         let id = sandbox.id.clone();
-        let (overlays, layers) = (Vec::new(), Vec::new());
-        let place = Some(place);
-        let view = View { agent: None, overlays, layers, sandbox, lease, place };
+        let view = View {
+            agent: None,
+            overlays: Vec::new(),
+            layers: Vec::new(),
+            origin: None,
+            sandbox,
+            lease,
+            place: Some(place),
+        };
         let processes = ProcessTable::default();
         (Self { id, view: Mutex::new(view), processes, orders, events }, queue)
     }
@@ -160,6 +169,16 @@ impl SandboxHandle {
         let mut view = self.lock();
         view.layers = layers;
         view.overlays = overlays;
+    }
+
+    /// This is what it is started from.
+    pub(crate) fn set_origin(&self, manifest: SnapshotManifest) {
+        self.lock().origin = Some(manifest);
+    }
+
+    /// What it was started from.
+    pub(crate) fn origin(&self) -> Option<SnapshotManifest> {
+        self.lock().origin.clone()
     }
 
     /// These layers are needed too.

@@ -21,7 +21,8 @@ pub(crate) use adopt::{adopt, mourn};
 pub(crate) use handle::{Order, SandboxHandle};
 pub(crate) use machine::{LooseOverlay, Machine, Protection, WatchedMemory};
 pub(crate) use start::{
-    damaged_layer, image_of, open_layers, require_device_state, require_overlays, start_child,
+    IMAGE, damaged_layer, damaged_part, image_of, open_layers, require_device_state,
+    require_overlays, start_child,
 };
 
 pub(crate) use use_of::InUse;

@@ -25,6 +25,9 @@ use crate::guest::GuestAgent;
 use crate::images::{self, Image};
 use crate::{EngineError, Sandbox, SandboxOptions, identity, view};
 
+/// How the part of a snapshot is called in errors that lies outside the store.
+pub(crate) const IMAGE: &str = "the image";
+
 /// Starts one child of the snapshot `tag`.
 pub(crate) async fn start_child(
     inner: &Arc<Inner>,
@@ -80,6 +83,7 @@ async fn start(
         Err(error) => {
             handle.forget_agent();
             inner.discard_sandbox(&handle);
+            inner.note_damage(tag, &error);
             Err(error)
         }
     }
@@ -138,6 +142,7 @@ fn start_machine(
         overlays.push(inner.files.create_overlay(*bytes)?);
     }
     handle.set_files(manifest.layers.clone(), overlays.clone());
+    handle.set_origin(manifest.clone());
     let spec = VmSpec {
         accelerator: inner.accelerator,
         memory: manifest.memory,
@@ -171,34 +176,19 @@ pub(crate) fn image_of(inner: &Inner, row: &SnapshotRow) -> Result<Image, Engine
     }
     Err(EngineError::SnapshotDamaged {
         tag: row.tag.clone(),
-        what: "the image",
+        what: IMAGE,
         layer: image.name,
         state: "not the one that it was made from: it was built again".to_owned(),
     })
 }
 
-/// Refuses by name a snapshot of which a disk overlay is not there or was cut short.
+/// Refuses by name a snapshot of which a disk overlay is missing or damaged.
 pub(crate) fn require_overlays(inner: &Inner, row: &SnapshotRow) -> Result<(), EngineError> {
     for id in &row.manifest.overlays {
-        let Ok(metadata) = fs::metadata(inner.files.overlay(id)) else {
-            return Err(damaged(row, "the disk overlay", id, "missing"));
-        };
-        let known = row.manifest.overlay_bytes.get(id).map_or(0, |bytes| bytes.get());
-        if metadata.len() < known {
-            let state = format!("damaged: it has {} bytes instead of {known}", metadata.len());
-            return Err(damaged(row, "the disk overlay", id, &state));
-        }
+        let sum = row.manifest.overlay_sums.get(id);
+        inner.files.require_overlay(id, sum).map_err(|error| damaged_layer(row, error))?;
     }
     Ok(())
-}
-
-fn damaged(row: &SnapshotRow, what: &'static str, id: &LayerId, state: &str) -> EngineError {
-    EngineError::SnapshotDamaged {
-        tag: row.tag.clone(),
-        what,
-        layer: id.to_string(),
-        state: state.to_owned(),
-    }
 }
 
 /// Opens the layers of a snapshot, base first; one that is missing or damaged is refused by name.
@@ -207,14 +197,22 @@ pub(crate) fn open_layers(inner: &Inner, row: &SnapshotRow) -> Result<Vec<Layer>
     row.manifest.layers.iter().map(open).collect()
 }
 
-/// The error for a snapshot of which a layer is missing or damaged, as the store says.
+/// The error for a snapshot of which a part is missing or damaged, as the store says.
 pub(crate) fn damaged_layer(row: &SnapshotRow, error: StoreError) -> EngineError {
-    let what = "the memory layer";
-    match error {
-        StoreError::LayerMissing(id) => damaged(row, what, &id, "missing"),
-        StoreError::LayerDamaged { id, how } => damaged(row, what, &id, &format!("damaged: {how}")),
-        other => other.into(),
-    }
+    damaged_part(row, &error).unwrap_or_else(|| error.into())
+}
+
+/// The same, if it is damage that the store tells of.
+pub(crate) fn damaged_part(row: &SnapshotRow, error: &StoreError) -> Option<EngineError> {
+    let layer = "the memory layer";
+    let (what, id, state) = match error {
+        StoreError::LayerMissing(id) => (layer, id, "missing".to_owned()),
+        StoreError::LayerDamaged { id, how } => (layer, id, format!("damaged: {how}")),
+        StoreError::PartDamaged { what, id, how } => (*what, id, how.clone()),
+        _ => return None,
+    };
+    let (tag, layer) = (row.tag.clone(), id.to_string());
+    Some(EngineError::SnapshotDamaged { tag, what, layer, state })
 }
 
 /// Maps the snapshot's memory, loads its device state, and lets the guest run.
@@ -247,10 +245,8 @@ pub(crate) fn require_device_state(
     let Some(top) = row.manifest.layers.last() else {
         return Err(EngineError::Internal(format!("snapshot {} has no layers", row.tag)));
     };
-    match inner.files.require_device_state(top)? {
-        Some(path) => Ok(path),
-        None => Err(damaged(row, "the device state", top, "missing")),
-    }
+    let sum = row.manifest.device_state.as_ref();
+    inner.files.require_device_state(top, sum).map_err(|error| damaged_layer(row, error))
 }
 
 impl Inner {

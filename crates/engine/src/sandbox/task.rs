@@ -14,6 +14,7 @@ use super::{Machine, Order, SandboxHandle, blocking};
 use crate::EngineError;
 use crate::branch;
 use crate::engine::Inner;
+use crate::hot;
 
 pub(crate) struct SandboxTask {
     inner: Arc<Inner>,
@@ -215,6 +216,7 @@ impl SandboxTask {
         }
         self.handle.update(|sandbox| sandbox.state = SandboxState::Gone);
         self.inner.discard_sandbox(&self.handle);
+        hot::keep_budget_in_background(&self.inner);
     }
 }
 

@@ -96,7 +96,7 @@ impl Chain {
     }
 
     fn open(&self, layers: &[Arc<LayerIndex>]) -> Result<Vec<Layer>, StoreError> {
-        layers.iter().map(|index| Layer::open_hot(&self.files, &index.id)).collect()
+        layers.iter().map(|index| self.files.open_layer(&index.id)).collect()
     }
 
     /// The layers' ids, base first.

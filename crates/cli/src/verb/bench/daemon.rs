@@ -37,7 +37,7 @@ impl OwnDaemon {
         let state = store.map(directory_in).transpose()?;
         // Each place is named: the environment may name those of another daemon.
         let state_dir = state.as_ref().map_or(home.path().join("state"), |s| s.path().to_owned());
-        options.extend(option("--state-dir", &state_dir));
+        options.extend(option("--store", &state_dir));
         let directories = [Some(home), Some(hot), state].into_iter().flatten().collect();
         let mut daemon = Self { client, process: None, directories };
         let log = run_dir.join("daemon.log");

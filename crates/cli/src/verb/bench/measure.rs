@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use forkd_api::{BranchAnswer, BranchRequest, CreateSandboxes, CreateSnapshot};
-use forkd_client::{Cascade, Client, ClientError};
+use forkd_client::{Client, ClientError, Dependents};
 use forkd_types::BranchMode;
 use serde_json::Value;
 
@@ -218,7 +218,7 @@ impl<'a> Measurement<'a> {
 
     /// Deletes a snapshot that has been measured. One that others depend on stays until the end.
     async fn delete(&self, row: &mut Row, tag: &str) -> anyhow::Result<()> {
-        match self.client.delete_snapshot(tag, Cascade::No).await {
+        match self.client.delete_snapshot(tag, Dependents::Refuse).await {
             Err(ClientError::Api(refusal)) if refusal.status == 409 => {
                 row.note(&format!("the snapshot was kept: {refusal}"));
                 Ok(())

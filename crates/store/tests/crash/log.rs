@@ -1,0 +1,69 @@
+//! What the process that dies tells: appended line by line to a file, so that nothing is lost when
+//! it is killed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Change, Content};
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Line {
+    /// A snapshot is going to have this content.
+    Planned(String, Content),
+    /// Rows are going to be changed so.
+    Changing(Change),
+    /// They have been.
+    Changed,
+    /// All changes so far are being flushed.
+    Flushing,
+    /// They are on the disk.
+    Flushed,
+    /// The store has said that all changes so far are on the disk.
+    Promised,
+    /// A file is going to be made.
+    Making(PathBuf),
+    /// A file's content is written and not flushed.
+    Written(PathBuf),
+    /// It is flushed.
+    Synced(PathBuf),
+    /// A name is going to be given. What had it before is kept aside.
+    Renaming(PathBuf, PathBuf, Option<PathBuf>),
+    /// A name is going to be removed. What had it is kept aside.
+    Removing(PathBuf, Option<PathBuf>),
+    /// The names in this directory are on the disk.
+    Named(PathBuf),
+    /// This is the edge at which the process dies.
+    Dying(String),
+    /// An operation has been refused for lack of space, as told.
+    Refused(String),
+}
+
+/// The file.
+#[derive(Debug)]
+pub(crate) struct Log {
+    file: File,
+}
+
+impl Log {
+    pub(crate) fn open(path: &Path) -> Self {
+        let file = OpenOptions::new().create(true).append(true).open(path).unwrap();
+        Self { file }
+    }
+
+    /// One write for one line, which the kernel does as a whole.
+    pub(crate) fn line(&self, line: &Line) {
+        let mut bytes = serde_json::to_vec(line).unwrap();
+        bytes.push(b'\n');
+        (&self.file).write_all(&bytes).unwrap();
+    }
+}
+
+/// All lines so far.
+pub(crate) fn read(path: &Path) -> Vec<Line> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
