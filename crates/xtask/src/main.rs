@@ -14,6 +14,7 @@ mod images;
 mod lint;
 mod progress;
 mod prove;
+mod python;
 mod setup;
 mod test;
 mod tidy;
@@ -47,7 +48,11 @@ enum Verb {
     Test(test::Options),
     /// Prepare everything and prove that branches are of one instant.
     Prove(prove::Options),
-    /// Check formatting, clippy and the house rules.
+    /// Prepare everything and run the SDK's tests against a daemon with real guests.
+    Conformance(python::ConformanceOptions),
+    /// Write the SDK's generated files.
+    Sdk,
+    /// Check formatting, clippy, the SDK and the house rules.
     Lint,
     /// Check the house rules only; reports all findings at once.
     Tidy,
@@ -80,6 +85,8 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Demo(options) => return demo::run(&workspace, &options),
         Verb::Test(options) => return test::run(&workspace, &options),
         Verb::Prove(options) => return prove::run(&workspace, &options),
+        Verb::Conformance(options) => return python::conformance(&workspace, &options),
+        Verb::Sdk => python::generate(&workspace)?,
         Verb::Lint => return lint::run(&workspace),
         Verb::Tidy => return tidy::run(&workspace),
         Verb::PackRootDisk(_) => unreachable!("handled before the workspace is looked for"),

@@ -27,16 +27,6 @@ WIDTH = 92
 
 Schema = dict[str, Any]
 
-# Requests are built by functions with arguments; their schemas give no class.
-REQUESTS = {
-    "BranchRequest",
-    "CompactSnapshot",
-    "CreateSandboxes",
-    "CreateSnapshot",
-    "EvalRequest",
-    "ExecRequest",
-}
-
 # A class of ours with the name of a built-in one would hide it.
 EXTRA_BASES = {"FileNotFound": ("GuestFileNotFound", "FileNotFoundError")}
 
@@ -66,12 +56,32 @@ def schemas() -> dict[str, Schema]:
     """The schemas of the interface."""
     document = json.loads((ROOT / "openapi" / "v1.json").read_text())
     known: dict[str, Schema] = document["components"]["schemas"]
+    answers = [
+        operation["responses"] for path in document["paths"].values() for operation in path.values()
+    ]
+    used: set[str] = set()
+    wanted = references(answers) | {"BuildEvent", "ErrorBody"}
+    while wanted:
+        used |= wanted
+        wanted = set().union(*(references(known[name]) for name in wanted)) - used
+    # Requests are built by functions with arguments; their schemas give no class.
+    known = {name: schema for name, schema in known.items() if name in used}
     for name, ahead in json.loads((PYTHON / "scripts" / "ahead.json").read_text()).items():
         known.setdefault(name, ahead)
         properties: Schema = known[name].get("properties", {})
         for field, schema in ahead["properties"].items():
             properties.setdefault(field, schema)
     return known
+
+
+def references(value: Any) -> set[str]:
+    """The names of all schemas that a piece of the document refers to."""
+    if isinstance(value, list):
+        return set().union(*map(references, value))
+    if not isinstance(value, dict):
+        return set()
+    own = reference(value)
+    return references(list(value.values())) | ({own} if own else set())
 
 
 def superfluous() -> list[str]:
@@ -191,7 +201,7 @@ def model(name: str, known: dict[str, Schema]) -> str:
 def models_text() -> str:
     """The module of all models."""
     known = schemas()
-    names = sorted(name for name in known if name not in REQUESTS)
+    names = sorted(known)
     ordered = sorted(names, key=lambda name: bool(inherited(known[name])[0]))
     classes = "\n\n\n".join(model(name, known) for name in ordered)
     exported = "".join(f'    "{name}",\n' for name in names)
@@ -212,8 +222,14 @@ def catalogue() -> list[tuple[str, str, str, int, str]]:
     table = table[: table.index("\n}")]
     entry = r'((?:\s*///[^\n]*\n)+)\s*(\w+) = "(\w+)", (\d+),\s*"((?:[^"\\]|\\.)*)";'
     found = [
-        (" ".join(re.sub(r"^\s*///", "", doc, flags=re.M).split()), name, word, int(status), hint)
-        for doc, name, word, status, hint in re.findall(entry, table)
+        (
+            " ".join(re.sub(r"^\s*///", "", doc, flags=re.MULTILINE).split()),
+            name,
+            word,
+            int(status),
+            re.sub(r"\\\n\s*", "", hint),
+        )
+        for doc, name, word, status, hint in re.findall(entry, table, re.DOTALL)
     ]
     assert len(found) == table.count(";\n") + table.endswith(";"), "an entry is not understood"
     return found

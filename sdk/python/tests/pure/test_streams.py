@@ -114,6 +114,14 @@ def test_a_refusal_is_not_repeated(daemon: FakeDaemon) -> None:
         sandbox.commands.start("x").wait()
 
 
+def test_input_is_sent_again_until_the_program_takes_it(daemon: FakeDaemon) -> None:
+    sandbox = connected(daemon)
+    waits = [fake.error("input_waits", 503, retry_after="0") for _ in range(9)]
+    daemon.routes[f"POST {PR}/stdin"] = [*waits, httpx.Response(204)]
+    sandbox.commands.start("x", stdin=True).send_stdin("data")
+    assert [r.content for r in daemon.requests][-10:] == [b"data"] * 10
+
+
 def test_lost_output_is_counted(daemon: FakeDaemon) -> None:
     sandbox = connected(daemon, fake.events(("lost", {"bytes": 5}, "5"), EXIT))
     assert sandbox.commands.start("x").wait().lost_bytes == 5

@@ -82,13 +82,17 @@ class AsyncSnapshots:
         mem_size_mib: int | None = None,
         vcpus: int | None = None,
         warm: Sequence[str] = (),
+        wait: bool = True,
         on_step: Callable[[str], object] | None = None,
     ) -> AsyncSnapshot:
         """Makes a template: boots an image, runs `warm` in it and freezes it.
 
-        `on_step` is called with each step when it begins.
+        `on_step` is called with each step when it begins. With `wait=False` the answer comes at once;
+        the snapshot's `wait` waits for its end.
         """
-        call = request.build(tag, image, mem_size_mib=mem_size_mib, vcpus=vcpus, warm=warm)
+        call = request.build(
+            tag, image, mem_size_mib=mem_size_mib, vcpus=vcpus, warm=warm, wait=wait
+        )
         if on_step is None:
             return AsyncSnapshot(self._transport, await self._transport.send(call))
         snapshot = None
@@ -101,9 +105,12 @@ class AsyncSnapshots:
             raise NotUnderstoodError(f"the daemon went away while it built `{tag}`")
         return AsyncSnapshot(self._transport, snapshot)
 
-    async def compact(self, tag: str, *, to: str) -> AsyncSnapshot:
-        """Makes a snapshot of the same state that depends on no other."""
-        info = await self._transport.send(request.compact(tag, to))
+    async def compact(self, tag: str, *, to: str, wait: bool = True) -> AsyncSnapshot:
+        """Makes a snapshot of the same state that depends on no other.
+
+        With `wait=False` the answer comes at once; the snapshot's `wait` waits for its end.
+        """
+        info = await self._transport.send(request.compact(tag, to, wait=wait))
         return AsyncSnapshot(self._transport, info)
 
     async def remove(self, tag: str, *, cascade: bool = False) -> None:

@@ -209,9 +209,12 @@ class AsyncSnapshot:
         """Waits until sandboxes can be started from it."""
         self.info = await self._transport.run(flow.until_ready(self.tag, timeout))
 
-    async def compact(self, to: str) -> AsyncSnapshot:
-        """Makes a snapshot of the same state that depends on no other."""
-        info = await self._transport.send(request.compact(self.tag, to))
+    async def compact(self, to: str, *, wait: bool = True) -> AsyncSnapshot:
+        """Makes a snapshot of the same state that depends on no other.
+
+        With `wait=False` the answer comes at once; the snapshot's `wait` waits for its end.
+        """
+        info = await self._transport.send(request.compact(self.tag, to, wait=wait))
         return AsyncSnapshot(self._transport, info)
 
     async def remove(self, *, cascade: bool = False) -> None:

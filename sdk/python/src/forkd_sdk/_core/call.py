@@ -45,6 +45,8 @@ class Call(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_secs: float | None = TIMEOUT_SECS
     """How long the answer may take."""
+    patient: bool = False
+    """Repeat it as long as it is refused with `Retry-After`."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,16 @@ def error_of_body(
     )
 
 
-def retry_delay_secs(error: ApiError, attempt: int, retries_max: int) -> float | None:
+def retry_delay_secs(
+    call: Call[Any], error: ApiError, attempt: int, retries_max: int
+) -> float | None:
     """How long to wait before the same again; None if that is pointless.
 
     Only a refusal with `Retry-After` is repeated: nothing was begun then.
     """
-    if error.retry_after_secs is None or attempt >= retries_max:
+    if error.retry_after_secs is None:
+        return None
+    if attempt >= retries_max and not call.patient:
         return None
     return error.retry_after_secs
 

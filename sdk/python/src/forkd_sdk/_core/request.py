@@ -96,18 +96,22 @@ def build(
     mem_size_mib: int | None = None,
     vcpus: int | None = None,
     warm: Sequence[str] = (),
+    wait: bool = True,
 ) -> Call[models.Snapshot]:
     """POST /v1/snapshots."""
     body = _given(tag=tag, image=image, mem_size_mib=mem_size_mib, vcpus=vcpus)
     if warm:
         body["warm"] = list(warm)
+    if not wait:
+        body["wait"] = False
     return Call("POST", "/v1/snapshots", one(models.Snapshot), body=body, timeout_secs=None)
 
 
-def compact(tag: str, to: str) -> Call[models.Snapshot]:
+def compact(tag: str, to: str, *, wait: bool = True) -> Call[models.Snapshot]:
     """POST /v1/snapshots/:tag/compact."""
+    body = {"to": to} if wait else {"to": to, "wait": False}
     path = _path("v1", "snapshots", tag, "compact")
-    return Call("POST", path, one(models.Snapshot), body={"to": to}, timeout_secs=None)
+    return Call("POST", path, one(models.Snapshot), body=body, timeout_secs=None)
 
 
 def remove_snapshot(tag: str, *, cascade: bool = False) -> Call[None]:
@@ -300,6 +304,7 @@ def write_stdin(sandbox_id: str, process_id: str, data: bytes, *, eof: bool) -> 
         headers={"content-type": "application/octet-stream"},
         # The program takes it when it likes.
         timeout_secs=None,
+        patient=True,
     )
 
 

@@ -236,8 +236,8 @@ class Event:
     """Such as `sandbox.dead` or `snapshot.ready`."""
     data: models.Sandbox | models.Snapshot | models.Operation | None
     """What it happened to, as it is now; None in an event of type `lost`."""
-    lost: int = 0
-    """In an event of type `lost`: how many are no longer known."""
+    lost: int | None = None
+    """In an event of type `lost`: how many are no longer known; None if the daemon was started anew."""
     json: dict[str, Any] = field(default_factory=dict)
     """The data as it came."""
 

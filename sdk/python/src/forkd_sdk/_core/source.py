@@ -191,7 +191,7 @@ class EventSource(Source[Event]):
         content = _object(data)
         self._after = id or self._after
         if name == "lost":
-            return Event(id, name, None, lost=int(content.get("events", 0)), json=content)
+            return Event(id, name, None, lost=content.get("events"), json=content)
         kind = _EVENT_DATA.get(name.partition(".")[0])
         about = None if kind is None else decode(kind, content)
         return Event(id, name, cast("Any", about), json=content)

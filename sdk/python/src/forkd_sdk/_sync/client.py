@@ -83,13 +83,17 @@ class Snapshots:
         mem_size_mib: int | None = None,
         vcpus: int | None = None,
         warm: Sequence[str] = (),
+        wait: bool = True,
         on_step: Callable[[str], object] | None = None,
     ) -> Snapshot:
         """Makes a template: boots an image, runs `warm` in it and freezes it.
 
-        `on_step` is called with each step when it begins.
+        `on_step` is called with each step when it begins. With `wait=False` the answer comes at once;
+        the snapshot's `wait` waits for its end.
         """
-        call = request.build(tag, image, mem_size_mib=mem_size_mib, vcpus=vcpus, warm=warm)
+        call = request.build(
+            tag, image, mem_size_mib=mem_size_mib, vcpus=vcpus, warm=warm, wait=wait
+        )
         if on_step is None:
             return Snapshot(self._transport, self._transport.send(call))
         snapshot = None
@@ -102,9 +106,12 @@ class Snapshots:
             raise NotUnderstoodError(f"the daemon went away while it built `{tag}`")
         return Snapshot(self._transport, snapshot)
 
-    def compact(self, tag: str, *, to: str) -> Snapshot:
-        """Makes a snapshot of the same state that depends on no other."""
-        info = self._transport.send(request.compact(tag, to))
+    def compact(self, tag: str, *, to: str, wait: bool = True) -> Snapshot:
+        """Makes a snapshot of the same state that depends on no other.
+
+        With `wait=False` the answer comes at once; the snapshot's `wait` waits for its end.
+        """
+        info = self._transport.send(request.compact(tag, to, wait=wait))
         return Snapshot(self._transport, info)
 
     def remove(self, tag: str, *, cascade: bool = False) -> None:

@@ -210,9 +210,12 @@ class Snapshot:
         """Waits until sandboxes can be started from it."""
         self.info = self._transport.run(flow.until_ready(self.tag, timeout))
 
-    def compact(self, to: str) -> Snapshot:
-        """Makes a snapshot of the same state that depends on no other."""
-        info = self._transport.send(request.compact(self.tag, to))
+    def compact(self, to: str, *, wait: bool = True) -> Snapshot:
+        """Makes a snapshot of the same state that depends on no other.
+
+        With `wait=False` the answer comes at once; the snapshot's `wait` waits for its end.
+        """
+        info = self._transport.send(request.compact(self.tag, to, wait=wait))
         return Snapshot(self._transport, info)
 
     def remove(self, *, cascade: bool = False) -> None:

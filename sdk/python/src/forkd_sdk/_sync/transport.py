@@ -111,7 +111,7 @@ class Transport:
             try:
                 return interpret(call, self._send_once(call))
             except ApiError as error:
-                delay = retry_delay_secs(error, attempt, self._max_retries)
+                delay = retry_delay_secs(call, error, attempt, self._max_retries)
                 if delay is None:
                     raise
                 attempt += 1
