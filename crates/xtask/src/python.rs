@@ -20,10 +20,13 @@ const SDK: &str = "sdk/python";
 
 /// Checks of the SDK, each with its arguments to Python.
 const CHECKS: [(&str, &[&str]); 3] = [
-    ("ruff check", &["-m", "ruff", "check", "--quiet"]),
-    ("ruff format --check", &["-m", "ruff", "format", "--check", "--quiet"]),
+    ("ruff check", &["-m", "ruff", "check", "--quiet", "--config", "pyproject.toml"]),
+    ("ruff format --check", &["-m", "ruff", "format", "--check", "--config", "pyproject.toml"]),
     ("mypy --strict", &["-m", "mypy", "--no-error-summary"]),
 ];
+
+/// What ruff looks at, from the SDK's folder.
+const FOLDERS: [&str; 2] = [".", "../conformance"];
 
 /// Options of `conformance`.
 #[derive(clap::Args)]
@@ -103,7 +106,15 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 /// Names of the SDK's checks that failed.
 pub(crate) fn lint(workspace: &Workspace) -> anyhow::Result<Vec<&'static str>> {
     let python = Python::prepare(workspace)?;
-    let failed = |arguments: &[&str]| run_visible(python.command().args(arguments)).is_err();
+    let failed = |arguments: &[&str]| {
+        let mut check = python.command();
+        check.args(arguments);
+        // mypy's configuration names them itself.
+        if arguments.contains(&"ruff") {
+            check.args(FOLDERS);
+        }
+        run_visible(&mut check).is_err()
+    };
     Ok(CHECKS.iter().filter(|(_, arguments)| failed(arguments)).map(|(name, _)| *name).collect())
 }
 

@@ -87,8 +87,8 @@ class AsyncSnapshots:
     ) -> AsyncSnapshot:
         """Makes a template: boots an image, runs `warm` in it and freezes it.
 
-        `on_step` is called with each step when it begins. With `wait=False` the answer comes at once;
-        the snapshot's `wait` waits for its end.
+        `on_step` is called with each step when it begins. With `wait=False` the answer comes at
+        once; the snapshot's `wait` waits for its end.
         """
         call = request.build(
             tag, image, mem_size_mib=mem_size_mib, vcpus=vcpus, warm=warm, wait=wait

@@ -237,7 +237,9 @@ class Event:
     data: models.Sandbox | models.Snapshot | models.Operation | None
     """What it happened to, as it is now; None in an event of type `lost`."""
     lost: int | None = None
-    """In an event of type `lost`: how many are no longer known; None if the daemon was started anew."""
+    """In an event of type `lost`: how many are no longer known; None if the daemon was started
+    anew.
+    """
     json: dict[str, Any] = field(default_factory=dict)
     """The data as it came."""
 

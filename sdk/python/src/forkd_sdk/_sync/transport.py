@@ -66,6 +66,11 @@ class Transport:
         self._closed = True
         self._drop()
 
+    def __del__(self) -> None:
+        # Nobody is in charge of a shared one, and who forgot a client is not to lose descriptors.
+        if getattr(self, "_http", None) is not None:
+            self._drop()
+
     def _drop(self) -> None:
         http, self._http = self._http, None
         if http is not None:

@@ -1,6 +1,6 @@
 """A daemon of its own for a program that talks to one.
 
-    python3 sdk/conformance/daemon.py -- npm test
+    python3 sdk/conformance/with_daemon.py -- npm test
 
 The program finds it by `FORKD_URL`. It works in temporary places; with the program all of it goes:
 its sandboxes, its processes, its files. `FORKD` names the program `forkd`; `FORKD_IMAGE_DIR`,
@@ -50,11 +50,20 @@ def program() -> str:
 def own_daemon() -> Iterator[str]:
     """A running daemon; gives its address."""
     # Not below `TMPDIR`: it may be long, and the path of a socket has at most 107 bytes.
-    home = Path(tempfile.mkdtemp(prefix="fkc-", dir="/tmp"))  # noqa: S108
-    hot = Path(tempfile.mkdtemp(prefix="fkc-", dir="/dev/shm"))  # noqa: S108
+    home = Path(tempfile.mkdtemp(prefix="fkc-", dir="/tmp"))
+    hot = Path(tempfile.mkdtemp(prefix="fkc-", dir="/dev/shm"))
     address = home / "s"
     environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-    command = [program(), "serve", "--home", home / "h", "--hot-dir", hot, "--socket", address]
+    command: list[str | Path] = [
+        program(),
+        "serve",
+        "--home",
+        home / "h",
+        "--hot-dir",
+        hot,
+        "--socket",
+        address,
+    ]
     try:
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(  # noqa: S603
@@ -94,7 +103,7 @@ def main() -> int:
     """Runs a program with a daemon of its own, and ends with its exit code."""
     command = sys.argv[2:] if sys.argv[1:2] == ["--"] else sys.argv[1:]
     if not command:
-        print("usage: daemon.py -- PROGRAM ARGUMENTS", file=sys.stderr)
+        print("usage: with_daemon.py -- PROGRAM ARGUMENTS", file=sys.stderr)
         return 2
     with own_daemon() as url:
         return subprocess.run(command, env=os.environ | {"FORKD_URL": url}).returncode  # noqa: S603, PLW1510
