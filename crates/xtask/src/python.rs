@@ -26,7 +26,7 @@ const CHECKS: [(&str, &[&str]); 3] = [
 ];
 
 /// What ruff looks at, from the SDK's folder.
-const FOLDERS: [&str; 2] = [".", "../conformance"];
+const FOLDERS: [&str; 3] = [".", "../conformance", "../../recipes/tree-search"];
 
 /// Options of `conformance`.
 #[derive(clap::Args)]
