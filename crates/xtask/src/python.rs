@@ -1,7 +1,7 @@
 //! The SDK for Python: its virtual environment, its tests, its checks, its generated files.
 //!
-//! Guarantees: what is installed is what `requirements.lock` names; nothing is installed again until
-//! that file or the SDK's own description changes.
+//! Guarantees: what is installed is what `requirements.lock` names; nothing is installed again
+//! until that file or the SDK's own description changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,13 @@ const CHECKS: [(&str, &[&str]); 3] = [
 ];
 
 /// What ruff looks at, from the SDK's folder.
-const FOLDERS: [&str; 3] = [".", "../conformance", "../../recipes/tree-search"];
+const FOLDERS: [&str; 5] = [
+    ".",
+    "../conformance",
+    "../../recipes/code-interpreter",
+    "../../recipes/parallel-pytest",
+    "../../recipes/tree-search",
+];
 
 /// Options of `conformance`.
 #[derive(clap::Args)]

@@ -1,7 +1,7 @@
 """A game of pushing boxes, played line by line over standard input and output.
 
-The position is in this process and nowhere else. A move cannot be taken back: a box can be pushed but
-not pulled.
+The position is in this process and nowhere else. A move cannot be taken back: a box can be pushed
+but not pulled.
 
     moves       -> a list of pushes: [row, column, direction]
     push N      -> plays the push with that number

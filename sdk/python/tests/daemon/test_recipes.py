@@ -41,3 +41,15 @@ def test_tree_search_finds_what_a_greedy_search_does_not(client: Client) -> None
     assert figures["keep_2"]["solved"]
     assert (figures["source_pushes"], figures["left"]) == (0, 0)
     assert nothing_but_templates(client)
+
+
+def test_code_interpreter_undoes_the_cell_that_fails(client: Client) -> None:
+    figures = play("code-interpreter")
+    assert (figures["cells"], figures["undone"], figures["last"]) == (4, 1, "60")
+    assert nothing_but_templates(client)
+
+
+def test_parallel_pytest_runs_every_test_once(client: Client) -> None:
+    figures = play("parallel-pytest")
+    assert (figures["children"], figures["passed"], figures["failed"]) == (3, 19, 0)
+    assert nothing_but_templates(client)
