@@ -117,6 +117,7 @@ pub(crate) enum Verb {
     Cp(verb::cp::Options),
     Rm(verb::rm::Options),
     Logs(verb::logs::Options),
+    Mcp(verb::mcp::Options),
     Doctor(verb::doctor::Options),
     Bench(verb::bench::Options),
     Stop(verb::stop::Options),

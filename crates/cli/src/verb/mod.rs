@@ -10,6 +10,7 @@ pub(crate) mod fork;
 pub(crate) mod images;
 pub(crate) mod logs;
 pub(crate) mod ls;
+pub(crate) mod mcp;
 pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod snapshot;
@@ -39,6 +40,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Cp(options) => cp::run(&global, options).await.map(done),
         Verb::Rm(options) => rm::run(&global, options).await,
         Verb::Logs(options) => logs::run(&global, options).await.map(done),
+        Verb::Mcp(_) => mcp::run(&global).await.map(done),
         Verb::Doctor(options) => doctor::run(&global, options).await,
         Verb::Bench(options) => bench::run(&global, options).await.map(done),
         Verb::Stop(_) => stop::run(&global).await.map(done),
