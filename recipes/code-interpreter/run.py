@@ -93,7 +93,7 @@ def report(session: list[Cell]) -> str:
         f"<section><pre><code>{html.escape(cell.code)}</code></pre>\n{shown(cell.execution)}</section>"
         for cell in session
     ]
-    style = "<style>iframe { border: 0; width: 100%; } code { color: #036 }</style>"
+    style = "<style>iframe { border: 0; width: 100%; } code { color: navy }</style>"
     return "\n".join(
         ["<!doctype html><meta charset=utf-8><title>Session</title>", style, *rows, ""]
     )

@@ -32,15 +32,20 @@ impl Forkd {
         lock.trim().parse().unwrap()
     }
 
-    /// Runs a command.
-    pub(crate) fn run(&self, args: &[&str]) -> Output {
-        Command::new(&self.program)
+    /// A command that is not started yet.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
             .args(args)
             .env("FORKD_HOME", self.home.path())
             .env("FORKD_HOT_DIR", self.hot.path())
-            .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()))
-            .output()
-            .unwrap()
+            .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()));
+        command
+    }
+
+    /// Runs a command.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
     }
 
     /// Standard output of a command that must succeed.

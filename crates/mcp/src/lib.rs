@@ -1,8 +1,8 @@
 //! A server of the Model Context Protocol: the daemon's sandboxes as tools for language models.
 //!
-//! Guarantees: a request that the daemon refuses becomes an answer that says so, with its remedy, so
-//! that the model can act on it; no answer has more text than [`TEXT_BYTES_MAX`] for each of its
-//! fields, whatever a guest prints.
+//! Guarantees: a request that the daemon refuses becomes an answer that says so, with its remedy,
+//! so that the model can act on it; no field of an answer has more text than [`TEXT_BYTES_MAX`],
+//! whatever a guest prints.
 //!
 //! Does not do: own a sandbox. What a model makes stays until it, or somebody else, deletes it.
 

@@ -21,8 +21,8 @@ use crate::text::shortened;
 const INSTRUCTIONS: &str = "Sandboxes are isolated Linux machines with Python that can be branched \
     while they run. Work in one with run_code, which keeps variables, and run_command. Before \
     something that may go wrong, or to try several ways at once, use branch: each child goes on \
-    from that very instant, with memory, processes and files of its own. Keep the child that worked \
-    and delete the others. Sandboxes have no network. Delete what you no longer need.";
+    from that very instant, with memory, processes and files of its own. Keep the child that \
+    worked and delete the others. Sandboxes have no network. Delete what you no longer need.";
 
 /// How a sandbox's id begins.
 const SANDBOX_PREFIX: &str = "sb-";
@@ -75,8 +75,8 @@ impl Server {
         answer(self.started(&given.template).await.map(|sandbox| shown(&sandbox)))
     }
 
-    /// Run Python code in a sandbox. Variables, imports and open files stay for the next call. Gives
-    /// what it printed, the value of its last expression, and the traceback if it failed.
+    /// Run Python code in a sandbox. Variables, imports and open files stay for the next call.
+    /// Gives what it printed, the value of its last expression, and the traceback if it failed.
     #[tool(annotations(title = "Run Python code"))]
     async fn run_code(&self, Parameters(given): Parameters<RunCode>) -> CallToolResult {
         let body = EvalRequest { code: given.code, timeout_secs: given.timeout_secs };

@@ -6,6 +6,8 @@
 | `_codes.py` | the error catalogue, `crates/api/src/catalogue.rs` |
 | `_sync/*.py` | `_async/*.py`, by leaving `async` and `await` out |
 
+`ahead.json` has what the interface does not have yet; what it has meanwhile is taken out there.
+
 Guarantees: the same input gives the same bytes. Writes nowhere else.
 """
 
@@ -23,6 +25,7 @@ from typing import Any
 PYTHON = Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parents[1]
 PACKAGE = PYTHON / "src" / "forkd_sdk"
+AHEAD = PYTHON / "scripts" / "ahead.json"
 WIDTH = 92
 
 Schema = dict[str, Any]
@@ -66,10 +69,10 @@ def schemas() -> dict[str, Schema]:
         wanted = set().union(*(references(known[name]) for name in wanted)) - used
     # Requests are built by functions with arguments; their schemas give no class.
     known = {name: schema for name, schema in known.items() if name in used}
-    for name, ahead in json.loads((PYTHON / "scripts" / "ahead.json").read_text()).items():
-        known.setdefault(name, ahead)
+    for name, addition in ahead().items():
+        known.setdefault(name, addition)
         properties: Schema = known[name].get("properties", {})
-        for field, schema in ahead["properties"].items():
+        for field, schema in addition["properties"].items():
             properties.setdefault(field, schema)
     return known
 
@@ -84,16 +87,22 @@ def references(value: Any) -> set[str]:
     return references(list(value.values())) | ({own} if own else set())
 
 
-def superfluous() -> list[str]:
-    """What stands in `ahead.json` although the interface has it."""
+def ahead() -> dict[str, Schema]:
+    """Schemas that the SDK knows and the interface does not have yet."""
+    found: dict[str, Schema] = json.loads(AHEAD.read_text())
+    return found
+
+
+def still_ahead() -> dict[str, Schema]:
+    """The same, without what the interface has meanwhile."""
     known = json.loads((ROOT / "openapi" / "v1.json").read_text())["components"]["schemas"]
-    ahead = json.loads((PYTHON / "scripts" / "ahead.json").read_text())
-    return [
-        f"{name}.{field}"
-        for name, schema in ahead.items()
-        for field in schema["properties"]
-        if field in known.get(name, {}).get("properties", {})
-    ]
+    left = {}
+    for name, schema in ahead().items():
+        there = known.get(name, {}).get("properties", {})
+        fields = {field: kind for field, kind in schema["properties"].items() if field not in there}
+        if fields:
+            left[name] = schema | {"properties": fields}
+    return left
 
 
 def reference(schema: Schema) -> str | None:
@@ -302,6 +311,7 @@ def main() -> int:
         for path in found:
             print(f"{path.relative_to(ROOT)} is not current: run `make sdk` and commit it")
         return bool(found)
+    AHEAD.write_text(json.dumps(still_ahead(), indent=2) + "\n")
     for path, text in outputs().items():
         path.write_text(text)
     return 0

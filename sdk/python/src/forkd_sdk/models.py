@@ -147,8 +147,8 @@ class FileEntry:
     kind: str
     """`file`, `directory`, `symlink` or `other`."""
 
-    mode: int
-    """Its permission bits."""
+    mode: str
+    """Its permission bits in octal, such as `0644`."""
 
     modified_at_unix: int
     """When it was written last, in seconds since 1970."""

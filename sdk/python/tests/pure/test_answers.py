@@ -173,6 +173,21 @@ def test_rich_results_are_found_by_their_type(daemon: FakeDaemon) -> None:
     assert execution._repr_mimebundle_()["application/json"] == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    ("mime", "is_text"),
+    [
+        ("text/html", True),
+        ("application/vnd.x+json", True),
+        ("image/svg+xml", True),
+        ("application/javascript", True),
+        ("image/png", False),
+        ("application/json; charset=latin-1", False),
+    ],
+)
+def test_text_and_bytes_are_told_apart_by_the_type(mime: str, is_text: bool) -> None:
+    assert Part(mime, "aGk=").content == (b"aGk=" if is_text else b"hi")
+
+
 def test_a_part_that_lies_about_its_type_does_no_harm() -> None:
     assert Part("image/png", "not base64!").content == b"not base64!"
 

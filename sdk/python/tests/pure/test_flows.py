@@ -148,7 +148,7 @@ def test_a_branch_as_context_manager_removes_all_that_came_of_it(daemon: FakeDae
 
 
 def test_files_exist_or_not(daemon: FakeDaemon) -> None:
-    entry = {"name": "a", "path": "/a", "kind": "file", "size_bytes": 1, "mode": 1}
+    entry = {"name": "a", "path": "/a", "kind": "file", "size_bytes": 1, "mode": "0644"}
     daemon.routes = {
         "GET /v1/sandboxes/sb-1": fake.ok(fake.sandbox()),
         "GET /v1/sandboxes/sb-1/files/stat": [

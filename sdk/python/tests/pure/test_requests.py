@@ -31,7 +31,7 @@ ENTRY = {
     "path": "/a",
     "kind": "file",
     "size_bytes": 1,
-    "mode": 420,
+    "mode": "0644",
     "modified_at_unix": 1,
 }
 
