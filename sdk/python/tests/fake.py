@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import httpx
 
 from forkd_sdk import AsyncClient, Client
@@ -118,6 +120,8 @@ class FakeDaemon:
     async def answer_async(self, request: httpx.Request) -> httpx.Response:
         """The same for the asynchronous shell."""
         await request.aread()
+        # As the network would: what was cancelled ends here.
+        await anyio.lowlevel.checkpoint()
         return self._answer(request)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:

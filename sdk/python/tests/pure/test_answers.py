@@ -60,9 +60,9 @@ def test_what_is_no_forkd_daemon_is_not_understood(
 
 
 def test_unknown_fields_are_left_out_and_missing_optional_ones_are_none() -> None:
-    sandbox = decode(models.Sandbox, fake.sandbox(colour="red", metadata=None))
+    sandbox = decode(models.Sandbox, fake.sandbox(colour="red", metadata=None, pid=7))
     assert not hasattr(sandbox, "colour")
-    assert (sandbox.pid, sandbox.metadata) == (None, {})
+    assert (sandbox.pid, sandbox.netns, sandbox.metadata) == (7, None, {})
     assert decode(models.Snapshot, fake.snapshot(pause_ms=1)).pause_ms == 1.0
     with pytest.raises(errors.NotUnderstoodError, match=r"Snapshot\.phases_ms"):
         decode(models.Snapshot, fake.snapshot(phases_ms={"pause": "long"}))

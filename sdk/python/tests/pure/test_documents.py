@@ -39,6 +39,12 @@ def test_what_a_block_prints_is_compared(tmp_path: Path, monkeypatch: pytest.Mon
     assert documents.run_page("p.md", {"paths": {}}) == [second]
 
 
+def test_an_error_names_the_line_of_the_page() -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        exec(Block("p", 40, "x = 0\n1 / x", None).compiled(), {})
+    assert raised.traceback[-1].lineno == 40, "counted from 0"
+
+
 def test_a_block_may_await() -> None:
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         code = "import asyncio\nawait asyncio.sleep(0)\nprint('ok')  # -> ok"

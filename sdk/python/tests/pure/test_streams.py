@@ -128,9 +128,12 @@ def test_lost_output_is_counted(daemon: FakeDaemon) -> None:
 
 
 def test_a_sandbox_that_ends_is_told(daemon: FakeDaemon) -> None:
-    sandbox = connected(daemon, fake.events(("gone", {"reason": "it was removed"}, "")))
+    stream = fake.events(("gone", {"reason": "it was removed"}, ""))
+    output = connected(daemon, stream).commands.start("x").output()
     with pytest.raises(errors.SandboxGoneError, match="it was removed"):
-        sandbox.commands.start("x").wait()
+        next(output)
+    assert stream.extensions["pieces"].closed
+    assert list(output) == []
 
 
 def test_a_process_that_was_killed_or_ran_out_of_time(daemon: FakeDaemon) -> None:

@@ -76,9 +76,8 @@ class AsyncStream(Generic[T]):
             await self.close()
             return None
         self._progress.came()
-        # A comment that keeps the connection alive comes as an event without anything in it.
-        empty = not piece.event and not piece.data
-        item = None if empty else self._source.read(piece.event, piece.data, piece.id)
+        # A comment that keeps the connection alive comes as an event without a name.
+        item = self._source.read(piece.event, piece.data, piece.id)
         if self._source.finished:
             await self.close()
         return item

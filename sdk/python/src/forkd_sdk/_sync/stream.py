@@ -77,9 +77,8 @@ class Stream(Generic[T]):
             self.close()
             return None
         self._progress.came()
-        # A comment that keeps the connection alive comes as an event without anything in it.
-        empty = not piece.event and not piece.data
-        item = None if empty else self._source.read(piece.event, piece.data, piece.id)
+        # A comment that keeps the connection alive comes as an event without a name.
+        item = self._source.read(piece.event, piece.data, piece.id)
         if self._source.finished:
             self.close()
         return item
