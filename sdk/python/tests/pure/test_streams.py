@@ -194,6 +194,17 @@ def test_events_go_on_after_the_last_one_that_came(daemon: FakeDaemon) -> None:
     assert asked == ["b-6", "b-7"]
 
 
+def test_a_sign_of_life_moves_the_place_to_go_on_from(daemon: FakeDaemon) -> None:
+    life = fake.events(cut=True)
+    life.extensions["pieces"].pieces.append(b"id: 40\n:\n\n")
+    after = ("sandbox.dead", fake.sandbox(state="dead"), "41")
+    daemon.routes["GET /v1/events"] = [life, fake.events(after)]
+    with daemon.client().events() as events:
+        assert next(events).id == "41"
+    asked = [request.headers.get("last-event-id") for request in daemon.requests]
+    assert asked == [None, "40"]
+
+
 OPERATION = {"id": "op-1", "kind": "compact", "state": "succeeded", "created_at_unix": 1}
 
 

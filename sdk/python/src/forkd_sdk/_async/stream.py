@@ -76,7 +76,7 @@ class AsyncStream(Generic[T]):
             await self.close()
             return None
         self._progress.came()
-        # A comment that keeps the connection alive comes as an event without a name.
+        # A comment that keeps the connection alive comes as an event without data.
         item = self._source.read(piece.event, piece.data, piece.id)
         if self._source.finished:
             await self.close()

@@ -186,10 +186,11 @@ class EventSource(Source[Event]):
 
     def read(self, name: str, data: str, id: str) -> Event | None:
         """An event."""
-        if not name:
+        # A sign of life has an id too: what was not asked for is behind it.
+        self._after = id or self._after
+        if not data:
             return None
         content = _object(data)
-        self._after = id or self._after
         if name == "lost":
             return Event(id, name, None, lost=content.get("events"), json=content)
         kind = _EVENT_DATA.get(name.partition(".")[0])

@@ -77,7 +77,7 @@ class Stream(Generic[T]):
             self.close()
             return None
         self._progress.came()
-        # A comment that keeps the connection alive comes as an event without a name.
+        # A comment that keeps the connection alive comes as an event without data.
         item = self._source.read(piece.event, piece.data, piece.id)
         if self._source.finished:
             self.close()
