@@ -4,6 +4,8 @@
 //! that are written down. What would break it: a tool without description or schema, a request
 //! that differs from what the tool was given, a refusal that looks like a success.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use forkd_client::{Client, Target};
 use forkd_mcp::{Server, TEXT_BYTES_MAX};
 use rmcp::ServiceExt as _;
