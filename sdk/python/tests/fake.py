@@ -61,6 +61,12 @@ def process(**more: Any) -> dict[str, Any]:
     }
 
 
+def operation(**more: Any) -> dict[str, Any]:
+    """An operation as it comes over the wire."""
+    found = {"id": "op-1", "kind": "compact", "state": "succeeded", "step": "write"}
+    return {**found, "created_at_unix": 1, **more}
+
+
 def ok(content: Any, status: int = 200) -> httpx.Response:
     """An answer of JSON."""
     return httpx.Response(status, json=content)

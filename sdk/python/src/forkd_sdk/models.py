@@ -198,6 +198,9 @@ class Operation:
     state: str
     """`running`, `succeeded`, `failed` or `cancelled`."""
 
+    step: str | None
+    """What it does now, or did last."""
+
     done: int | None = None
     """How much of `total` is done."""
 
@@ -212,9 +215,6 @@ class Operation:
 
     snapshot_tag: str | None = None
     """The snapshot it is about."""
-
-    step: str | None = None
-    """What it does now, or did last."""
 
     total: int | None = None
     """How much there is to do."""

@@ -100,7 +100,7 @@ def test_a_snapshot_that_fails_or_takes_too_long(daemon: FakeDaemon) -> None:
 
 
 def test_an_operation_is_waited_for_in_pieces_that_the_daemon_allows(daemon: FakeDaemon) -> None:
-    operation = {"id": "op-1", "kind": "branch", "state": "running", "created_at_unix": 1}
+    operation = fake.operation(state="running")
     daemon.routes = {
         "GET /v1/operations/op-1/wait": [
             fake.ok(operation),

@@ -25,7 +25,7 @@ EVAL = {
     "state_lost": False,
     "result": "3",
 }
-OPERATION = {"id": "op-1", "kind": "compact", "state": "succeeded", "created_at_unix": 1}
+OPERATION = fake.operation()
 ENTRY = {
     "name": "a",
     "path": "/a",

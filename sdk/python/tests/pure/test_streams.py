@@ -205,7 +205,7 @@ def test_a_sign_of_life_moves_the_place_to_go_on_from(daemon: FakeDaemon) -> Non
     assert asked == [None, "40"]
 
 
-OPERATION = {"id": "op-1", "kind": "compact", "state": "succeeded", "created_at_unix": 1}
+OPERATION = fake.operation()
 
 
 def ndjson(*lines: str) -> httpx.Response:
