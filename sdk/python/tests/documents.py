@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[3]
 # Pages whose Python blocks are run, in order, each page in one namespace.
 PAGES = ("README.md", "docs/guides/python.md", "sdk/python/README.md")
 
+# These have tests of their own.
+ELSEWHERE = {"docs/guides/published-client.md"}
+
 NEEDS = re.compile(r"<!-- needs (.+?) -->")
 
 

@@ -8,8 +8,8 @@ use crate::connect;
 /// Serve the Model Context Protocol on standard input and output
 ///
 /// For programs that give tools to a language model: they start this command. Its tools create
-/// sandboxes, run code and commands in them, read and write files, branch, fork, roll back, list and
-/// delete.
+/// sandboxes, run code and commands in them, read and write files, branch, fork, roll back, list
+/// and delete.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example, as an entry of such a program's configuration:\n  \
     {\"mcpServers\": {\"forkd\": {\"command\": \"forkd\", \"args\": [\"mcp\"]}}}")]
