@@ -10,15 +10,21 @@ pub(crate) struct Forkd {
     program: PathBuf,
     home: TempDir,
     hot: TempDir,
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 impl Forkd {
     pub(crate) fn new() -> Self {
+        Self::with_variables(&[])
+    }
+
+    /// One with these variables in its environment, and in that of its daemon.
+    pub(crate) fn with_variables(variables: &[(&'static str, &'static str)]) -> Self {
         let program = std::env::var_os("FORKD_BIN");
         let program = program.expect("FORKD_BIN is not set: run the tests with `make test`");
         let home = TempDir::with_prefix("fh-").unwrap();
         let hot = TempDir::with_prefix_in("fh-", "/dev/shm").unwrap();
-        Self { program: program.into(), home, hot }
+        Self { program: program.into(), home, hot, variables: variables.to_vec() }
     }
 
     /// The directory that holds everything but hot layers.
@@ -32,11 +38,20 @@ impl Forkd {
         lock.trim().parse().unwrap()
     }
 
-    /// A command that is not started yet.
+    /// A command that is not run yet.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = self.within(Command::new(&self.program));
+        command.args(args);
         command
-            .args(args)
+    }
+
+    /// A program that finds the command line and its directories.
+    pub(crate) fn within(&self, mut command: Command) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let directory = self.program.parent().unwrap().display();
+        command
+            .env("PATH", format!("{directory}:{path}"))
+            .envs(self.variables.iter().copied())
             .env("FORKD_HOME", self.home.path())
             .env("FORKD_HOT_DIR", self.hot.path())
             .env("FORKD_ACCEL", std::env::var("FORKD_ACCEL").unwrap_or("tcg".to_owned()));
@@ -73,7 +88,7 @@ impl Forkd {
 
 impl Drop for Forkd {
     fn drop(&mut self) {
-        let stopped = self.run(&["stop"]);
+        let stopped = self.run(&["stop", "--stop-sandboxes"]);
         let errors = String::from_utf8_lossy(&stopped.stderr).into_owned();
         assert!(stopped.status.success() || std::thread::panicking(), "{errors}");
     }

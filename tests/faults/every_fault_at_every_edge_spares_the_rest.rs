@@ -79,6 +79,9 @@ const SILENCE: Row = [
     Durable,
 ];
 
+/// No phase needs the guest agent to answer.
+const AGENT_DEAD: Row = [Durable; 9];
+
 fn play(fault: Fault, row: Row) {
     block_on(async {
         let _alone = ALONE.lock().await;
@@ -119,4 +122,9 @@ fn a_refusal_of_the_vmm() {
 #[test]
 fn a_silent_vmm() {
     play(Fault::Silence, SILENCE);
+}
+
+#[test]
+fn a_dead_guest_agent() {
+    play(Fault::AgentDead, AGENT_DEAD);
 }

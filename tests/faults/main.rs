@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod agent_that_takes_nothing_fails_the_branch;
 mod every_fault_at_every_edge_spares_the_rest;
 mod full_disk_does_not_stop_the_guest;
-mod killed_daemon_leaves_nothing_at_any_edge;
 mod panicked_guest_is_dead_and_leaves_nothing;
 mod scene;
+mod source_outlives_a_daemon_killed_at_any_edge;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forkd_engine::{BranchProbe, EngineError, ProbedBranch, VmmError};
+use forkd_engine::guest::ExecRequest;
+use forkd_engine::{BranchProbe, Engine, EngineError, ProbedBranch, VmmError};
 use forkd_testkit::{Guest, Lab, SmallTmpfs};
 use forkd_types::limit::Deadlines;
-use forkd_types::{BranchPhase, SandboxState, SnapshotStatus, SnapshotTag};
+use forkd_types::{BranchPhase, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longest wait for something that must happen soon.
@@ -30,22 +31,99 @@ pub(crate) enum Fault {
     Refusal,
     /// The VMM is stopped and does not answer.
     Silence,
+    /// The guest agent stands still and answers nobody, for [`AGENT_DEAD_SECONDS`].
+    AgentDead,
 }
 
+/// How long a dead guest agent stays dead, by the guest's clock.
+const AGENT_DEAD_SECONDS: &str = "2";
+
 /// Breaks something once, at the edge that it was set to.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Saboteur {
     blow: Mutex<Option<Blow>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Blow {
     fault: Fault,
     phase: BranchPhase,
     vmm: Pid,
     /// The file that fills a file system.
     filler: PathBuf,
+    agent: AgentSwitch,
 }
+
+/// Makes the guest agent of one sandbox stand still.
+#[derive(Clone)]
+pub(crate) struct AgentSwitch {
+    engine: Engine,
+    sandbox: SandboxId,
+    runtime: tokio::runtime::Handle,
+}
+
+impl AgentSwitch {
+    /// For the agent of `guest`, in which [`FREEZER`] runs.
+    pub(crate) fn of(lab: &Lab, guest: &Guest<'_>) -> Self {
+        let runtime = tokio::runtime::Handle::current();
+        Self { engine: lab.engine.clone(), sandbox: guest.id.clone(), runtime }
+    }
+
+    /// Asks for it, once the agent can be asked.
+    fn turn_off(&self, seconds: &str) {
+        let (engine, sandbox) = (self.engine.clone(), self.sandbox.clone());
+        let command = format!("echo {seconds} > /tmp/die.new; mv /tmp/die.new /tmp/die");
+        self.runtime.spawn(async move {
+            // Its answer may not come: the agent is dead then.
+            engine.exec(&sandbox, ExecRequest::new(["/bin/sh", "-c", &command])).await.ok();
+        });
+    }
+
+    /// How often the agent has been stopped.
+    fn stops(&self) -> usize {
+        let log = self.engine.console_log(&self.sandbox).unwrap();
+        String::from_utf8_lossy(&log).matches(AGENT_STOPPED).count()
+    }
+
+    /// Waits until the agent has been stopped once more than `before` times.
+    async fn wait_dead(&self, before: usize) {
+        let begun = Instant::now();
+        while self.stops() <= before {
+            assert!(begun.elapsed() < SOON, "the guest agent was not stopped");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Stops the agent now.
+    pub(crate) async fn kill(&self, seconds: &str) {
+        let before = self.stops();
+        self.turn_off(seconds);
+        self.wait_dead(before).await;
+    }
+
+    /// Waits until the agent answers.
+    pub(crate) async fn wait_alive(&self) {
+        let begun = Instant::now();
+        while let Err(error) = self.engine.ping(&self.sandbox).await {
+            assert!(begun.elapsed() < SOON, "the guest agent does not answer: {error}");
+        }
+    }
+}
+
+/// What the guest's console says of it.
+const AGENT_STOPPED: &str = "the agent stands still";
+
+/// Stops PID 1 for as many seconds as `/tmp/die` says. It cannot be stopped by a signal, but as the
+/// only member of a control group, together with what it starts later.
+pub(crate) const FREEZER: &str = "mkdir -p /tmp/cg; mount -t cgroup2 none /tmp/cg; \
+    mkdir /tmp/cg/agent; \
+    setsid sh -c 'while :; do if [ -e /tmp/die ]; then n=$(cat /tmp/die); rm /tmp/die; \
+    echo 1 > /tmp/cg/agent/cgroup.freeze; \
+    until grep -q \"frozen 1\" /tmp/cg/agent/cgroup.events; do :; done; \
+    echo the agent stands still > /dev/console; sleep $n; \
+    echo 0 > /tmp/cg/agent/cgroup.freeze; fi; \
+    sleep 0.02; done' < /dev/null > /dev/null 2>&1 & \
+    echo 1 > /tmp/cg/agent/cgroup.procs";
 
 impl Saboteur {
     fn strike(&self, phase: BranchPhase) -> Result<(), EngineError> {
@@ -61,11 +139,17 @@ impl Saboteur {
                 }
             }
             Fault::Silence => kill_process(blow.vmm, Signal::STOP).unwrap(),
+            Fault::AgentDead => {
+                // From the pause to the resume nothing is sent to the agent.
+                if (BranchPhase::Pause..=BranchPhase::Resume).contains(&phase) {
+                    blow.agent.turn_off(AGENT_DEAD_SECONDS);
+                } else {
+                    blow.agent.runtime.block_on(blow.agent.kill(AGENT_DEAD_SECONDS));
+                }
+            }
             Fault::Refusal => {
-                return Err(EngineError::Vmm(VmmError::Refused {
-                    command: "fault",
-                    description: format!("refused at {phase}"),
-                }));
+                let description = format!("refused at {phase}");
+                return Err(VmmError::Refused { command: "fault", description }.into());
             }
         }
         Ok(())
@@ -73,6 +157,12 @@ impl Saboteur {
 
     fn has_struck(&self) -> bool {
         self.blow.lock().unwrap().is_none()
+    }
+}
+
+impl std::fmt::Debug for Saboteur {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Saboteur").finish_non_exhaustive()
     }
 }
 
@@ -112,6 +202,7 @@ pub(crate) struct Scene {
     /// The small file system, where one is to be filled.
     small: Option<SmallTmpfs>,
     image: (&'static str, u64),
+    fault: Fault,
 }
 
 /// A source that has been branched once, so that all that is made only once is there.
@@ -159,7 +250,7 @@ impl Scene {
             Fault::HotFull | Fault::VmmKilled => ("tiny", 128),
             _ => ("python", 256),
         };
-        Self { lab, saboteur, small, image }
+        Self { lab, saboteur, small, image, fault }
     }
 
     pub(crate) async fn source(&self) -> Source<'_> {
@@ -167,6 +258,9 @@ impl Scene {
         self.lab.wait_durable(&template).await;
         let guest = self.lab.one(&template).await;
         guest.sh(PREPARE).await;
+        if self.fault == Fault::AgentDead {
+            guest.sh(FREEZER).await;
+        }
         let digest = guest.sh(DIGEST).await;
         let first = guest.branch().await;
         self.lab.wait_durable(&first.tag).await;
@@ -189,8 +283,10 @@ impl Scene {
     ) -> bool {
         let cell = format!("{fault:?} before {phase}");
         let filler = self.small.as_ref().map(|tmpfs| tmpfs.path().join("filler"));
-        let blow =
-            Blow { fault, phase, vmm: source.vmm, filler: filler.clone().unwrap_or_default() };
+        let agent = AgentSwitch::of(&self.lab, &source.guest);
+        let stops = if fault == Fault::AgentDead { agent.stops() } else { 0 };
+        let (vmm, place) = (source.vmm, filler.clone().unwrap_or_default());
+        let blow = Blow { fault, phase, vmm, filler: place, agent: agent.clone() };
         *self.saboteur.blow.lock().unwrap() = Some(blow);
         let tag: SnapshotTag = format!("{fault:?}-{phase}").to_lowercase().parse().unwrap();
         let begun = Instant::now();
@@ -200,8 +296,13 @@ impl Scene {
         if let Some(filler) = filler {
             fs::remove_file(filler).unwrap();
         }
-        if fault == Fault::Silence {
-            self.check_silent(&cell, source, phase).await;
+        match fault {
+            Fault::Silence => self.check_silent(&cell, source, phase).await,
+            Fault::AgentDead => {
+                agent.wait_dead(stops).await;
+                agent.wait_alive().await;
+            }
+            _ => {}
         }
         let alive = fault != Fault::VmmKilled;
         if alive {

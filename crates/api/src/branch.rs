@@ -20,7 +20,8 @@ pub struct BranchRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<bool>,
     /// Report what a diff would have cost, whatever the mode: `diff_ms`, `diff_physical_bytes`,
-    /// `diff_logical_bytes`. The snapshot is the same. Excludes `diff`.
+    /// `diff_logical_bytes`. The snapshot is the same. Excludes `diff`; without `mode`, the mode is
+    /// `full`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measure_diff: Option<bool>,
     /// Answer when the snapshot is ready; else, with 202, as soon as the source runs again.
@@ -75,6 +76,8 @@ impl BranchRequest {
         let mode = match &self.mode {
             Some(word) => word.parse().map_err(|error| FieldError::new("mode", error))?,
             None if legacy_diff => BranchMode::Diff,
+            // Only there is something to be measured beside what is done anyway.
+            None if self.measure_diff == Some(true) => BranchMode::Full,
             None => BranchMode::default(),
         };
         Ok(CheckedBranch { tag, mode })
@@ -127,6 +130,8 @@ mod tests {
         assert_eq!(field(r#"{"diff":true,"mode":"live"}"#), "diff");
         assert_eq!(field(r#"{"diff":true,"measure_diff":true}"#), "measure_diff");
         assert!(parse(r#"{"mode":"full","measure_diff":true}"#).check().is_ok());
+        let measured = parse(r#"{"measure_diff":true}"#).check().unwrap();
+        assert_eq!(measured.mode, BranchMode::Full);
     }
 
     #[test]

@@ -65,6 +65,12 @@ catalogue! {
     /// A field is missing, malformed or out of bounds.
     BadRequest = "bad_request", 400,
         "correct the field that the error names; /openapi.json describes every request";
+    /// The request has no token, or one that is not known.
+    Unauthorized = "unauthorized", 401,
+        "send `Authorization: Bearer` with a token of the daemon's token file (FORKD_TOKEN)";
+    /// The peer's user is neither the daemon's nor root.
+    PeerRefused = "peer_refused", 403,
+        "run the command as the daemon's user, or use TCP with a token";
     /// The request came under a host name that is not this machine's loopback.
     HostRefused = "host_refused", 403,
         "address the daemon as 127.0.0.1 or localhost, or use its Unix socket";
@@ -80,6 +86,9 @@ catalogue! {
     /// No such image.
     ImageNotFound = "image_not_found", 404,
         "list the images with `forkd images`";
+    /// No such operation.
+    OperationNotFound = "operation_not_found", 404,
+        "list the operations with `forkd operations`; only the last ones that ended are kept";
     /// No such file in the guest.
     FileNotFound = "file_not_found", 404,
         "check the path: it is one in the sandbox and must be absolute";
@@ -107,6 +116,12 @@ catalogue! {
     /// The sandbox's disk is at the end of as many overlays as are allowed.
     ChainTooDeep = "chain_too_deep", 409,
         "compact the snapshot that it started from with `forkd snapshot compact`, then fork that";
+    /// The operation has ended or come too far.
+    OperationNotCancellable = "operation_not_cancellable", 409,
+        "wait for its end, then remove what it has made";
+    /// Somebody cancelled the operation that did the request.
+    OperationCancelled = "operation_cancelled", 409,
+        "ask again; nothing is left of what was cancelled";
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
         "use mode `diff`, or see `forkd doctor` for what live branching needs";
@@ -149,6 +164,11 @@ catalogue! {
     /// Too many requests wait for one sandbox.
     SandboxBusy = "sandbox_busy", 503,
         "wait for the requests under way, then try again; the header Retry-After says when";
+    /// The daemon has as much as it is allowed to.
+    LimitReached = "limit_reached", 503,
+        "remove what is no longer needed, wait for branches under way, or start the daemon with \
+         more: `forkd serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, or \
+         set FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES";
     /// The guest agent did not answer in time.
     GuestSilent = "guest_silent", 504,
         "the guest may be overloaded: try again, or look at `forkd logs`";

@@ -12,6 +12,8 @@ mod catalogue;
 mod check;
 mod command;
 mod daemon;
+mod operation;
+mod options;
 mod sandbox;
 mod snapshot;
 mod text;
@@ -21,7 +23,8 @@ pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode};
 pub use check::FieldError;
 pub use command::{CheckedExec, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Pong};
 pub use daemon::{Health, Image, Version};
-pub use sandbox::{CreateSandboxes, Sandbox};
+pub use operation::{LostEvents, Operation, check_wait};
+pub use sandbox::{CheckedCreateSandboxes, CreateSandboxes, Sandbox};
 pub use snapshot::{
     BuildEvent, CheckedCreateSnapshot, CompactSnapshot, CreateSnapshot, Snapshot, SnapshotInfo,
 };

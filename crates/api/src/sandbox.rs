@@ -1,10 +1,14 @@
 //! Sandboxes: what they look like, and starting them.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use forkd_types::{SnapshotTag, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::check::{FieldError, within};
+use crate::options::{check_lifetime, check_metadata};
 
 /// A sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -35,6 +39,18 @@ pub struct Sandbox {
     /// Why it is dead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Its creator's words.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// Seconds from its creation to its removal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_secs: Option<u64>,
+    /// Seconds from its last use to its removal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_timeout_secs: Option<u64>,
+    /// When it will be removed unless it is used before, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at_unix: Option<u64>,
 }
 
 /// Starts sandboxes from a snapshot: all or none.
@@ -61,6 +77,30 @@ pub struct CreateSandboxes {
     /// Accepted, without effect: guest RAM is shared in pages of 4 KiB.
     #[serde(default)]
     pub hugepages: bool,
+    /// Words for the creator's own use: at most 32 entries of at most 1024 bytes each, key and
+    /// value together. Lists of sandboxes can be filtered by them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// Removes the sandbox so many seconds after this request, whoever uses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 31_622_400)]
+    pub ttl_secs: Option<u64>,
+    /// Removes the sandbox when it was not used for so many seconds. Used is it by requests to its
+    /// guest, by programs that such a request runs, and by branches; not by looking at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 31_622_400)]
+    pub idle_timeout_secs: Option<u64>,
+}
+
+/// A request to start sandboxes whose fields are in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedCreateSandboxes {
+    /// The snapshot.
+    pub tag: SnapshotTag,
+    /// Time to live.
+    pub ttl: Option<Duration>,
+    /// Time without use.
+    pub idle_timeout: Option<Duration>,
 }
 
 const fn one() -> u32 {
@@ -79,21 +119,30 @@ impl CreateSandboxes {
             prewarm: false,
             live_fork: false,
             hugepages: false,
+            metadata: BTreeMap::new(),
+            ttl_secs: None,
+            idle_timeout_secs: None,
         }
     }
 
-    /// The snapshot's tag, when all fields are in order.
+    /// The parsed fields, when all are in order.
     ///
     /// # Errors
     /// Names the field that is not.
-    pub fn check(&self) -> Result<SnapshotTag, FieldError> {
+    pub fn check(&self) -> Result<CheckedCreateSandboxes, FieldError> {
         within("n", self.n, 1, limit::CHILDREN_PER_REQUEST_MAX)?;
         if self.memory_limit_mib.is_some() {
             let problem = "is not enforced apart from guest RAM: leave it out, and set \
                            `mem_size_mib` when building the template";
             return Err(FieldError::new("memory_limit_mib", problem));
         }
-        self.snapshot_tag.parse().map_err(|error| FieldError::new("snapshot_tag", error))
+        check_metadata(&self.metadata)?;
+        let tag = self.snapshot_tag.parse();
+        Ok(CheckedCreateSandboxes {
+            tag: tag.map_err(|error| FieldError::new("snapshot_tag", error))?,
+            ttl: check_lifetime("ttl_secs", self.ttl_secs)?,
+            idle_timeout: check_lifetime("idle_timeout_secs", self.idle_timeout_secs)?,
+        })
     }
 }
 
@@ -111,7 +160,7 @@ mod tests {
             r#"{"snapshot_tag":"py","n":2,"per_child_netns":true,"prewarm":true,
                 "live_fork":true,"hugepages":true}"#,
         );
-        assert_eq!(request.check().unwrap().as_str(), "py");
+        assert_eq!(request.check().unwrap().tag.as_str(), "py");
         assert_eq!(parse(r#"{"snapshot_tag":"py"}"#).n, 1);
     }
 
@@ -122,5 +171,28 @@ mod tests {
         assert_eq!(field(r#"{"snapshot_tag":"py","n":1001}"#), "n");
         assert_eq!(field(r#"{"snapshot_tag":"../x"}"#), "snapshot_tag");
         assert_eq!(field(r#"{"snapshot_tag":"py","memory_limit_mib":1}"#), "memory_limit_mib");
+        assert_eq!(field(r#"{"snapshot_tag":"py","ttl_secs":0}"#), "ttl_secs");
+        assert_eq!(field(r#"{"snapshot_tag":"py","ttl_secs":31622401}"#), "ttl_secs");
+        let idle = r#"{"snapshot_tag":"py","idle_timeout_secs":0}"#;
+        assert_eq!(field(idle), "idle_timeout_secs");
+    }
+
+    #[test]
+    fn metadata_is_bounded_in_entries_and_bytes() {
+        let with = |metadata: Vec<(String, String)>| {
+            let metadata = metadata.into_iter().collect();
+            CreateSandboxes { metadata, ..CreateSandboxes::new("py", 1) }.check()
+        };
+        let entries = |count: usize| (0..count).map(|n| (n.to_string(), "v".into())).collect();
+        assert!(with(entries(32)).is_ok());
+        assert_eq!(with(entries(33)).unwrap_err().field, "metadata");
+        assert!(with(vec![("k".repeat(24), "v".repeat(1000))]).is_ok());
+        for (key, value) in [
+            ("k".repeat(25), "v".repeat(1000)),
+            (String::new(), "v".into()),
+            ("a\nb".into(), "v".into()),
+        ] {
+            assert_eq!(with(vec![(key, value)]).unwrap_err().field, "metadata");
+        }
     }
 }

@@ -33,6 +33,9 @@ pub struct Snapshot {
     pub durable: bool,
     /// Whether sandboxes can be started from it now.
     pub bootable: bool,
+    /// The operation that makes it, while its status is `writing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation_id: Option<String>,
     /// The image at the root of its lineage.
     #[serde(default)]
     pub image: String,
@@ -135,6 +138,14 @@ pub struct CreateSnapshot {
     /// Program and arguments, run in the guest before the freeze.
     #[serde(default)]
     pub warm: Vec<String>,
+    /// Answer when the template is ready; else at once, with 202 and the snapshot that is being
+    /// written.
+    #[serde(default = "yes")]
+    pub wait: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 const fn mem_size_mib_default() -> u64 {
@@ -168,6 +179,7 @@ impl CreateSnapshot {
             mem_size_mib: mem_size_mib_default(),
             vcpus: vcpus_default(),
             warm: Vec::new(),
+            wait: yes(),
         }
     }
 
@@ -201,9 +213,19 @@ impl CreateSnapshot {
 pub struct CompactSnapshot {
     /// The tag of the snapshot to make.
     pub to: String,
+    /// Answer when the snapshot is ready; else at once, with 202 and the snapshot that is being
+    /// written.
+    #[serde(default = "yes")]
+    pub wait: bool,
 }
 
 impl CompactSnapshot {
+    /// Makes the snapshot `to` and waits for it.
+    #[must_use]
+    pub fn new(to: impl Into<String>) -> Self {
+        Self { to: to.into(), wait: yes() }
+    }
+
     /// The tag, when it is one.
     ///
     /// # Errors
@@ -249,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_compacted_snapshot_needs_a_tag_of_its_own() {
-        let field = |to: &str| CompactSnapshot { to: to.to_owned() }.check().map_err(|e| e.field);
+        let field = |to: &str| CompactSnapshot::new(to).check().map_err(|e| e.field);
         assert_eq!(field("a/b"), Err("to"));
         assert_eq!(field("b").unwrap().as_str(), "b");
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use forkd_types::{PAGE_BYTES, PageCount, PageIndex, PageRun};
+use forkd_types::{PAGE_BYTES, PageCount, PageIndex, PageRun, TimeHistogram};
 
 use crate::bitmap::PageBitmap;
 use crate::{PageSink, PagesBelow};
@@ -42,6 +42,8 @@ pub struct CaptureStats {
     pub fault_service_median: Option<Duration>,
     /// The longest such time.
     pub fault_service_max: Option<Duration>,
+    /// All of them.
+    pub fault_service: TimeHistogram,
 }
 
 /// What is done about pages that are as they are below.

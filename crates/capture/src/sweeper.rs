@@ -346,6 +346,7 @@ fn summarize(faults: &mut [Duration], stats: &mut CaptureStats) {
     stats.faults = faults.len() as u64;
     stats.fault_service_median = faults.get(faults.len() / 2).copied();
     stats.fault_service_max = faults.last().copied();
+    faults.iter().for_each(|time| stats.fault_service.record(*time));
 }
 
 /// Runs in the order of their starts, with the short gaps between them filled.

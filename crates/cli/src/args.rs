@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use forkd_types::limit;
 
 use crate::verb;
 
 /// Sandboxes that can be branched while they run.
 ///
-/// A daemon is started for you when none runs; `forkd stop` ends it.
+/// A daemon is started for you when none runs; `forkd stop` ends it, and sandboxes run on.
 #[derive(Debug, Parser)]
 #[command(
     name = "forkd",
@@ -37,7 +38,7 @@ pub(crate) struct Global {
     /// The daemon's Unix socket; none is started when it is given
     #[arg(long, global = true, env = "FORKD_SOCKET", value_name = "PATH", hide_env_values = true)]
     pub(crate) socket: Option<PathBuf>,
-    /// The daemon's base URL, such as http://127.0.0.1:8889
+    /// The daemon's base URL, such as https://host:8889; FORKD_TOKEN has the token for it
     #[arg(
         long,
         global = true,
@@ -47,6 +48,9 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     pub(crate) url: Option<String>,
+    /// Certificates that sign the one of the daemon at --url, PEM; the system's by default
+    #[arg(long, global = true, env = "FORKD_CA_CERT", value_name = "FILE", hide_env_values = true)]
+    pub(crate) ca_cert: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -89,6 +93,50 @@ pub(crate) struct Places {
     pub(crate) listen: Option<SocketAddr>,
 }
 
+/// How much the daemon may hold at once: options of `serve`, and variables for the daemon that
+/// other verbs start.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Maxima {
+    /// Most sandboxes at once
+    #[arg(
+        long,
+        env = "FORKD_MAX_SANDBOXES",
+        value_name = "N",
+        default_value_t = limit::SANDBOXES_DEFAULT,
+        value_parser = at_most(limit::SANDBOXES_MAX),
+        hide_env_values = true
+    )]
+    pub(crate) max_sandboxes: usize,
+    /// Most guest RAM of all running sandboxes together, counted as if they shared none; by default
+    /// not bounded
+    #[arg(
+        long,
+        env = "FORKD_MAX_GUEST_MEMORY_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(..=u64::MAX >> 20),
+        hide_env_values = true
+    )]
+    pub(crate) max_guest_memory_mib: Option<u64>,
+    /// Most branches at once, those that wait for their turn among them
+    #[arg(
+        long,
+        env = "FORKD_MAX_BRANCHES",
+        value_name = "N",
+        default_value_t = limit::BRANCHES_AT_ONCE_DEFAULT,
+        value_parser = at_most(limit::BRANCHES_AT_ONCE_MAX),
+        hide_env_values = true
+    )]
+    pub(crate) max_branches: usize,
+}
+
+/// A number from 1 to `max`.
+fn at_most(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| match text.parse::<usize>() {
+        Ok(number) if (1..=max).contains(&number) => Ok(number),
+        _ => Err(format!("must be a number from 1 to {max}")),
+    }
+}
+
 /// How guests run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Accel {
@@ -118,6 +166,9 @@ pub(crate) enum Verb {
     Rm(verb::rm::Options),
     Logs(verb::logs::Options),
     Mcp(verb::mcp::Options),
+    Operations(verb::operations::Options),
+    Operation(verb::operation::Options),
+    Events(verb::events::Options),
     Doctor(verb::doctor::Options),
     Bench(verb::bench::Options),
     Stop(verb::stop::Options),
@@ -139,6 +190,24 @@ mod tests {
             assert!(verb.get_about().is_some(), "{}", verb.get_name());
             let examples = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(examples.contains("Example"), "{} has no example", verb.get_name());
+        }
+    }
+
+    #[test]
+    fn a_limit_beyond_what_forkd_can_hold_is_refused() {
+        let parse = |option: &str, value: &str| {
+            Cli::try_parse_from(["forkd", "serve", option, value]).map(drop)
+        };
+        assert!(parse("--max-sandboxes", "32768").is_ok());
+        assert!(parse("--max-branches", "256").is_ok());
+        assert!(parse("--max-guest-memory-mib", "1").is_ok());
+        for (option, value) in [
+            ("--max-sandboxes", "0"),
+            ("--max-sandboxes", "32769"),
+            ("--max-branches", "257"),
+            ("--max-guest-memory-mib", "99999999999999999"),
+        ] {
+            assert!(parse(option, value).is_err(), "{option} {value}");
         }
     }
 

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use forkd_client::{Client, Target};
+use forkd_client::{Access, Client, Target};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::args::Global;
@@ -58,7 +58,8 @@ fn named_client(global: &Global) -> anyhow::Result<Option<Client>> {
         (None, Some(socket)) => Target::Socket(socket.clone()),
         (None, None) => return Ok(None),
     };
-    Ok(Some(Client::new(target)?))
+    let token = std::env::var("FORKD_TOKEN").ok().filter(|token| !token.is_empty());
+    Ok(Some(Client::with_access(target, &Access { token, roots: global.ca_cert.clone() })?))
 }
 
 async fn is_alive(client: &Client) -> bool {

@@ -85,6 +85,7 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
         }
         match cause.downcast_ref::<ClientError>()? {
             ClientError::Api(failure) => Some(failure.hint.clone()),
+            ClientError::Access { .. } => Some("check FORKD_TOKEN and --ca-cert".to_owned()),
             ClientError::Unreachable { .. } => {
                 Some("start a daemon there with `forkd serve`".to_owned())
             }

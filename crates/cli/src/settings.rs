@@ -5,9 +5,10 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use forkd_daemon::{AcceleratorChoice, ServeConfig};
+use forkd_daemon::{AcceleratorChoice, Limits, ServeConfig};
+use forkd_types::ByteCount;
 
-use crate::args::{Accel, Global, Places};
+use crate::args::{Accel, Global, Maxima, Places};
 use crate::paths::Surroundings;
 use crate::report::Hinted;
 
@@ -36,8 +37,22 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         shim: or(&places.shim, shim)?,
         accelerator: accelerator(places.accel)?,
         qemu: places.qemu.clone(),
+        limits: Limits::default(),
         listen: places.listen,
+        token_file: None,
+        tls: None,
+        audit_log: None,
+        stop_sandboxes: false,
     })
+}
+
+/// How much the daemon may hold at once.
+pub(crate) fn limits(maxima: &Maxima) -> Limits {
+    Limits {
+        sandboxes: maxima.max_sandboxes,
+        guest_memory: maxima.max_guest_memory_mib.map(ByteCount::from_mib),
+        branches: maxima.max_branches,
+    }
 }
 
 fn accelerator(accel: Accel) -> anyhow::Result<AcceleratorChoice> {

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use forkd_api::{
     BranchAnswer, BranchRequest, CompactSnapshot, CreateSandboxes, CreateSnapshot, ErrorBody,
-    EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Health, Image, Pong, Sandbox, Snapshot,
-    SnapshotInfo, Version,
+    EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Health, Image, Operation, Pong, Sandbox,
+    Snapshot, SnapshotInfo, Version,
 };
 use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{ApiFailure, BuildStream, ClientError, Target};
+use crate::access;
+use crate::{Access, ApiFailure, BuildStream, ClientError, EventFilter, EventStream, Target};
 
 /// For a connection to be made; no answer is meant, which may take as long as it needs.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -42,12 +43,22 @@ impl Client {
     /// # Errors
     /// When the HTTP client cannot be set up.
     pub fn new(target: Target) -> Result<Self, ClientError> {
+        Self::with_access(target, &Access::default())
+    }
+
+    /// A client that has what the daemon demands over the network.
+    ///
+    /// # Errors
+    /// When the token or the certificates cannot be used.
+    pub fn with_access(target: Target, access: &Access) -> Result<Self, ClientError> {
         let mut builder = reqwest::Client::builder()
             .no_proxy()
             .connect_timeout(CONNECT_DEADLINE)
             .user_agent(concat!("forkd/", env!("CARGO_PKG_VERSION")));
         if let Target::Socket(path) = &target {
-            builder = builder.unix_socket(path.as_path());
+            builder = access::trust_nobody(builder.unix_socket(path.as_path()))?;
+        } else {
+            builder = access.apply(builder)?;
         }
         let http = builder
             .build()
@@ -172,6 +183,19 @@ impl Client {
         self.get("/v1/sandboxes").await
     }
 
+    /// `GET /v1/sandboxes?metadata.key=value`: those whose metadata has all of these words.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn sandboxes_with(
+        &self,
+        metadata: &[(String, String)],
+    ) -> Result<Vec<Sandbox>, ClientError> {
+        let filter = metadata.iter().map(|(key, value)| (format!("metadata.{key}"), value));
+        let filter: Vec<_> = filter.collect();
+        self.json(self.request(Method::GET, "/v1/sandboxes").query(&filter)).await
+    }
+
     /// `POST /v1/sandboxes`: starts sandboxes from a snapshot.
     ///
     /// # Errors
@@ -283,6 +307,63 @@ impl Client {
     pub async fn logs(&self, id: &str) -> Result<Vec<u8>, ClientError> {
         let route = format!("/v1/sandboxes/{}/logs", segment(id));
         self.bytes(self.request(Method::GET, &route)).await
+    }
+
+    /// `GET /v1/operations`, all or those with one state.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn operations(&self, state: Option<&str>) -> Result<Vec<Operation>, ClientError> {
+        let request = self.request(Method::GET, "/v1/operations");
+        self.json(request.query(&state.map(|state| [("state", state)]))).await
+    }
+
+    /// `GET /v1/operations/:id`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn operation(&self, id: &str) -> Result<Operation, ClientError> {
+        self.get(&format!("/v1/operations/{}", segment(id))).await
+    }
+
+    /// `GET /v1/operations/:id/wait`: the operation when it has ended, or as it is after
+    /// `timeout_secs`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn wait_operation(
+        &self,
+        id: &str,
+        timeout_secs: u64,
+    ) -> Result<Operation, ClientError> {
+        let path = format!("/v1/operations/{}/wait", segment(id));
+        let request = self.request(Method::GET, &path);
+        self.json(request.query(&[("timeout_secs", timeout_secs)])).await
+    }
+
+    /// `POST /v1/operations/:id/cancel`: asks an operation to stop.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn cancel_operation(&self, id: &str) -> Result<Operation, ClientError> {
+        let path = format!("/v1/operations/{}/cancel", segment(id));
+        self.json(self.request(Method::POST, &path)).await
+    }
+
+    /// `GET /v1/events`: follows what happens, or goes on after the event `last`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn events(
+        &self,
+        filter: &EventFilter,
+        last: Option<u64>,
+    ) -> Result<EventStream, ClientError> {
+        let mut request = self.request(Method::GET, "/v1/events").query(filter);
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        Ok(EventStream::new(self.send(request).await?, self.target.to_string()))
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

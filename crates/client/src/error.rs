@@ -36,6 +36,12 @@ pub enum ClientError {
         #[source]
         source: reqwest::Error,
     },
+    /// The token or the certificates cannot be used.
+    #[error("{problem}")]
+    Access {
+        /// What is wrong.
+        problem: String,
+    },
     /// The daemon refused or failed.
     #[error(transparent)]
     Api(#[from] ApiFailure),

@@ -6,13 +6,17 @@
 //!
 //! Does not do: start daemons, or decide what to do about an error.
 
+mod access;
 mod build;
 mod client;
 mod error;
+mod events;
 mod target;
 
+pub use access::Access;
 pub use build::BuildStream;
 pub use client::{Cascade, Client};
 pub use error::{ApiFailure, ClientError};
+pub use events::{EventFilter, EventStream, ServerEvent};
 pub use forkd_api as api;
 pub use target::Target;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use forkd_engine::{AcceleratorChoice, EngineConfig, HostFeatures};
+use forkd_engine::{AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, Limits};
 
 /// Where the daemon works, with what, and where it listens.
 #[derive(Debug, Clone)]
@@ -24,11 +24,36 @@ pub struct ServeConfig {
     pub accelerator: AcceleratorChoice,
     /// QEMU; by default the distribution's.
     pub qemu: Option<PathBuf>,
-    /// A loopback address to listen on besides.
+    /// How much there may be at once.
+    pub limits: Limits,
+    /// An address to listen on besides: a loopback address unless there is a token file.
     pub listen: Option<SocketAddr>,
+    /// Tokens that requests over TCP must have.
+    pub token_file: Option<PathBuf>,
+    /// Certificate chain and private key for TCP, PEM.
+    pub tls: Option<TlsFiles>,
+    /// Where requests are written down.
+    pub audit_log: Option<PathBuf>,
+    /// Sandboxes are removed when the daemon is told to end; otherwise they run on, and the next
+    /// daemon takes them over.
+    pub stop_sandboxes: bool,
+}
+
+/// What TLS needs.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The certificate chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 impl ServeConfig {
+    /// What becomes of sandboxes at the end.
+    pub(crate) fn at_shut_down(&self) -> AtShutDown {
+        if self.stop_sandboxes { AtShutDown::Remove } else { AtShutDown::Leave }
+    }
+
     /// The engine's share.
     pub(crate) fn engine(&self) -> EngineConfig {
         EngineConfig {
@@ -42,6 +67,7 @@ impl ServeConfig {
             features: HostFeatures::ALL,
             kvm_probe_deadline: forkd_types::limit::KVM_PROBE_DEADLINE,
             deadlines: forkd_types::limit::Deadlines::default(),
+            limits: self.limits,
             probe: None,
         }
     }

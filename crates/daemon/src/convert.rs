@@ -2,10 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use forkd_api::{EvalAnswer, ExecAnswer, Image, OutputText, Pong, Sandbox, Snapshot};
+use forkd_api::{EvalAnswer, ExecAnswer, Image, Operation, OutputText, Pong, Sandbox, Snapshot};
 use forkd_engine::guest::{EvalOutput, ExecOutput, Pulse};
 use forkd_engine::{BranchReport, ImageInfo};
 use forkd_types::{BranchMode, SnapshotStatus};
+
+use crate::failure::Failure;
 
 /// One division of whole nanoseconds: 2.136 stays 2.136 in JSON.
 fn milliseconds(duration: Duration) -> f64 {
@@ -34,6 +36,10 @@ pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox) -> Sandbox {
         hostname: sandbox.hostname,
         start_ms: sandbox.started_in.map(milliseconds),
         error: sandbox.error,
+        metadata: (*sandbox.options.metadata).clone(),
+        ttl_secs: sandbox.options.ttl.map(|ttl| ttl.as_secs()),
+        idle_timeout_secs: sandbox.options.idle_timeout.map(|timeout| timeout.as_secs()),
+        expires_at_unix: sandbox.expires_at.map(unix_seconds),
     }
 }
 
@@ -47,6 +53,7 @@ pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot) -> Snapshot {
         status: snapshot.status.name().to_owned(),
         durable: snapshot.durable,
         bootable: snapshot.status == SnapshotStatus::Ready,
+        operation_id: snapshot.operation.map(String::from),
         image: snapshot.image,
         mem_size_mib: snapshot.memory.get() >> 20,
         vcpus: snapshot.vcpus,
@@ -57,6 +64,22 @@ pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot) -> Snapshot {
         add_report(&mut wire, report);
     }
     wire
+}
+
+pub(crate) fn operation(operation: forkd_engine::Operation) -> Operation {
+    Operation {
+        id: operation.id.into(),
+        kind: operation.kind.name().to_owned(),
+        state: operation.state.name().to_owned(),
+        step: operation.step.to_owned(),
+        done: operation.progress.map(|progress| progress.done),
+        total: operation.progress.map(|progress| progress.total),
+        snapshot_tag: operation.snapshot_tag.map(String::from),
+        sandbox_id: operation.sandbox_id.map(String::from),
+        created_at_unix: unix_seconds(operation.created_at),
+        ended_at_unix: operation.ended_at.map(unix_seconds),
+        error: operation.error.map(|error| Failure::from(error).body()),
+    }
 }
 
 fn add_report(wire: &mut Snapshot, report: &BranchReport) {
@@ -146,6 +169,7 @@ mod tests {
             parent_tag: None,
             status: SnapshotStatus::Writing,
             durable: false,
+            operation: None,
             image: "python".to_owned(),
             memory: ByteCount::from_mib(256),
             vcpus: 1,

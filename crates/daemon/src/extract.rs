@@ -6,7 +6,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use forkd_api::ErrorCode;
-use forkd_types::{SandboxId, SnapshotTag};
+use forkd_types::{OperationId, SandboxId, SnapshotTag};
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -105,7 +105,9 @@ impl<S: Send + Sync> FromRequestParts<S> for SandboxPath {
         let unknown = |error: forkd_types::IdError| {
             Failure::new(ErrorCode::SandboxNotFound, error.to_string())
         };
-        text.parse().map(Self).map_err(unknown)
+        let id = text.parse().map_err(unknown)?;
+        tracing::Span::current().record("sandbox", tracing::field::display(&id));
+        Ok(Self(id))
     }
 }
 
@@ -120,7 +122,26 @@ impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
         let unknown = |error: forkd_types::TagError| {
             Failure::new(ErrorCode::SnapshotNotFound, error.to_string())
         };
-        text.parse().map(Self).map_err(unknown)
+        let id = text.parse().map_err(unknown)?;
+        tracing::Span::current().record("snapshot", tracing::field::display(&id));
+        Ok(Self(id))
+    }
+}
+
+/// The operation that the path names. A text that is no id cannot name one: not found.
+pub(crate) struct OperationPath(pub(crate) OperationId);
+
+impl<S: Send + Sync> FromRequestParts<S> for OperationPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let text = segment(parts, state).await?;
+        let unknown = |error: forkd_types::IdError| {
+            Failure::new(ErrorCode::OperationNotFound, error.to_string())
+        };
+        let id = text.parse().map_err(unknown)?;
+        tracing::Span::current().record("operation", tracing::field::display(&id));
+        Ok(Self(id))
     }
 }
 

@@ -25,6 +25,22 @@ impl Failure {
         Self::new(ErrorCode::BadRequest, message)
     }
 
+    /// Its place in the catalogue.
+    pub(crate) const fn code(&self) -> ErrorCode {
+        self.code
+    }
+
+    /// Logs it, as an error only where somebody should look at the daemon.
+    pub(crate) fn log(&self) {
+        let (entry, error) = (self.code.entry(), &self.message);
+        match entry.status {
+            // It passes by itself, or the client asks for too much.
+            503 => tracing::info!(code = entry.name, %error, "request put off"),
+            500.. => tracing::error!(code = entry.name, %error, "request failed"),
+            _ => tracing::debug!(code = entry.name, %error, "request refused"),
+        }
+    }
+
     /// The body, for answers that carry errors of parts.
     pub(crate) fn body(&self) -> ErrorBody {
         ErrorBody::new(self.code, self.message.clone())
@@ -48,15 +64,15 @@ impl IntoResponse for Failure {
         let entry = self.code.entry();
         let status =
             StatusCode::from_u16(entry.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        if status.is_server_error() {
-            tracing::error!(code = entry.name, error = %self.message, "request failed");
-        } else {
-            tracing::debug!(code = entry.name, error = %self.message, "request refused");
-        }
+        self.log();
         let mut response = (status, Json(self.body())).into_response();
+        // For the metrics.
+        response.extensions_mut().insert(self.code);
         if let Some(secs) = self.code.retry_after_secs() {
             response.headers_mut().insert(RETRY_AFTER, secs.into());
         }
+        // For the audit log.
+        response.extensions_mut().insert(self.code);
         response
     }
 }

@@ -7,8 +7,10 @@
 //!
 //! Does not do: anything a handler could leave to the engine. Handlers check, call and convert.
 
+mod access;
 mod app;
 mod config;
+mod connection;
 mod convert;
 pub mod doctor;
 mod extract;
@@ -21,8 +23,9 @@ mod router;
 mod serve;
 mod socket;
 
-pub use config::ServeConfig;
-pub use forkd_engine::AcceleratorChoice;
+pub use access::{AuditError, TlsError, TokenFileError};
+pub use config::{ServeConfig, TlsFiles};
+pub use forkd_engine::{AcceleratorChoice, Limits};
 pub use lock::LockError;
 pub use router::openapi_json;
 pub use serve::{ServeError, serve};

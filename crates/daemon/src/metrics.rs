@@ -1,18 +1,33 @@
-//! Counters and histograms for Prometheus. Names end in base units.
+//! Counters, gauges and histograms for Prometheus, in base units. What each means:
+//! `docs/metrics.md`.
+//!
+//! Branches, starts and operations are counted as the engine's events tell of them, so it does not
+//! matter who asked for them and whether anybody waited.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forkd_engine::{BranchReport, Usage};
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use forkd_api::ErrorCode;
+use forkd_engine::{
+    BranchReport, Change, EventReader, Next, Operation, OperationChange, OperationState, Sandbox,
+    SandboxChange, SnapshotChange, Usage, VmmMemory,
+};
+use forkd_types::{BranchMode, BranchPhase, ByteCount, TimeHistogram};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 /// The media type of [`Metrics::encode`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What comes before the name of every metric.
+const PREFIX: &str = "forkd";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabel {
@@ -30,24 +45,69 @@ struct PhaseLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BranchLabel {
+    mode: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabel {
+    kind: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabel {
+    code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabel {
     method: String,
     route: String,
     status: u16,
 }
 
-/// All metrics of the daemon.
-pub(crate) struct Metrics {
-    registry: Registry,
+/// Metrics that are what they are at the moment of the scrape.
+#[derive(Debug, Clone, Default)]
+struct Gauges {
     sandboxes: Family<StateLabel, Gauge>,
     snapshots: Family<StateLabel, Gauge>,
-    hot_bytes: Gauge,
-    branches_failed: Counter,
+    operations: Family<KindLabel, Gauge>,
+    hot: Gauge,
+    durable: Gauge,
+    memory: Family<KindLabel, Gauge>,
+    memory_unread: Gauge,
+}
+
+/// Metrics of branches, from the figures of their snapshots.
+#[derive(Debug, Clone)]
+struct Branches {
+    ended: Family<BranchLabel, Counter>,
     pause: Family<ModeLabel, Histogram>,
     phases: Family<PhaseLabel, Histogram>,
-    dirty_bytes: Counter,
+    ready: Family<ModeLabel, Histogram>,
+    dirty: Counter,
+    stored: Counter,
     faults: Counter,
+}
+
+/// All metrics of the daemon.
+pub(crate) struct Metrics {
+    book: Book,
+    gauges: Gauges,
+    branches: Branches,
+    fork: Histogram,
+    operations: Family<EndLabel, Counter>,
     requests: Family<RequestLabel, Counter>,
+    errors: Family<CodeLabel, Counter>,
+    events_missed: Counter,
+    fault_service: FaultService,
 }
 
 /// 0.125 ms to 65 s.
@@ -55,107 +115,382 @@ fn time_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.000_125, 2.0, 20))
 }
 
-impl Metrics {
-    pub(crate) fn new() -> Self {
-        let mut metrics = Self {
-            registry: Registry::with_prefix("forkd"),
-            sandboxes: Family::default(),
-            snapshots: Family::default(),
-            hot_bytes: Gauge::default(),
-            branches_failed: Counter::default(),
-            pause: Family::new_with_constructor(time_histogram),
-            phases: Family::new_with_constructor(time_histogram),
-            dirty_bytes: Counter::default(),
-            faults: Counter::default(),
-            requests: Family::default(),
-        };
-        let registry = &mut metrics.registry;
-        registry.register("sandboxes", "Sandboxes by state", metrics.sandboxes.clone());
-        registry.register("snapshots", "Snapshots by status", metrics.snapshots.clone());
-        let help = "Bytes in the hot directory";
-        registry.register("hot_bytes", help, metrics.hot_bytes.clone());
-        let help = "Branches that gave no snapshot";
-        registry.register("branches_failed", help, metrics.branches_failed.clone());
-        let help = "Pause window of a branch, from the request to the confirmed resume";
-        registry.register("branch_pause_seconds", help, metrics.pause.clone());
-        let help = "Time of a branch by phase";
-        registry.register("branch_phase_seconds", help, metrics.phases.clone());
-        let help = "Bytes of dirty pages found by branches";
-        registry.register("branch_dirty_bytes", help, metrics.dirty_bytes.clone());
-        let help = "Write faults served during captures";
-        registry.register("branch_faults", help, metrics.faults.clone());
-        registry.register("requests", "Requests answered", metrics.requests.clone());
-        metrics
+/// A registry whose metrics have their unit in their name.
+struct Book {
+    registry: Registry,
+    /// As they appear in the text; a family without a sample does not.
+    #[cfg(test)]
+    names: Vec<String>,
+}
+
+impl Book {
+    fn new() -> Self {
+        Self {
+            registry: Registry::with_prefix(PREFIX),
+            #[cfg(test)]
+            names: Vec::new(),
+        }
     }
 
-    /// Counts a branch that succeeded.
-    pub(crate) fn branched(&self, report: &BranchReport) {
+    fn register(&mut self, name: &str, help: &str, metric: impl Metric) {
+        self.note(name, "", metric.metric_type());
+        self.registry.register(name, help, metric);
+    }
+
+    fn seconds(&mut self, name: &str, help: &str, metric: impl Metric) {
+        self.note(name, "_seconds", metric.metric_type());
+        self.registry.register_with_unit(name, help, Unit::Seconds, metric);
+    }
+
+    fn bytes(&mut self, name: &str, help: &str, metric: impl Metric) {
+        self.note(name, "_bytes", metric.metric_type());
+        self.registry.register_with_unit(name, help, Unit::Bytes, metric);
+    }
+
+    fn fault_service(&mut self, collector: FaultService) {
+        self.note(FAULT_SERVICE, "_seconds", MetricType::Histogram);
+        self.registry.register_collector(Box::new(collector));
+    }
+
+    #[cfg(test)]
+    fn note(&mut self, name: &str, unit: &str, kind: MetricType) {
+        let end = if matches!(kind, MetricType::Counter) { "_total" } else { "" };
+        self.names.push(format!("{PREFIX}_{name}{unit}{end}"));
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "only a test wants to know")]
+    const fn note(&self, _: &str, _: &str, _: MetricType) {}
+}
+
+/// Without prefix and unit.
+const FAULT_SERVICE: &str = "fault_service";
+
+impl Gauges {
+    fn register(&self, registry: &mut Book) {
+        registry.register("sandboxes", "Sandboxes by state", self.sandboxes.clone());
+        registry.register("snapshots", "Snapshots by status", self.snapshots.clone());
+        let help = "Operations under way by kind";
+        registry.register("operations_running", help, self.operations.clone());
+        let help = "Bytes that hot layers and device states occupy";
+        registry.bytes("hot", help, self.hot.clone());
+        let help = "Bytes that durable files and overlays occupy";
+        registry.bytes("durable", help, self.durable.clone());
+        let help = "Memory of all VMMs: their own, shared, in swap";
+        registry.bytes("vmm_memory", help, self.memory.clone());
+        let help = "VMMs whose memory is not in forkd_vmm_memory_bytes, for want of time";
+        registry.register("vmm_memory_unread", help, self.memory_unread.clone());
+    }
+
+    fn set(&self, usage: &Usage) {
+        for (state, count) in &usage.sandboxes {
+            self.sandboxes.get_or_create(&StateLabel { state }).set(number(*count as u64));
+        }
+        for (state, count) in &usage.snapshots {
+            self.snapshots.get_or_create(&StateLabel { state }).set(number(*count as u64));
+        }
+        for (kind, count) in &usage.operations {
+            self.operations.get_or_create(&KindLabel { kind }).set(number(*count as u64));
+        }
+        self.hot.set(number(usage.hot.get()));
+        self.durable.set(number(usage.durable.get()));
+        let VmmMemory { private, shared, swapped, unread } = usage.vmm_memory;
+        let memory = |kind, bytes: ByteCount| {
+            self.memory.get_or_create(&KindLabel { kind }).set(number(bytes.get()));
+        };
+        memory("private", private);
+        memory("shared", shared);
+        memory("swapped", swapped);
+        self.memory_unread.set(number(unread as u64));
+    }
+}
+
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Branches {
+    fn new() -> Self {
+        Self {
+            ended: Family::default(),
+            pause: Family::new_with_constructor(time_histogram),
+            phases: Family::new_with_constructor(time_histogram),
+            ready: Family::new_with_constructor(time_histogram),
+            dirty: Counter::default(),
+            stored: Counter::default(),
+            faults: Counter::default(),
+        }
+    }
+
+    fn register(&self, registry: &mut Book) {
+        let help = "Branches that ended, by mode and result: ready, failed or cancelled";
+        registry.register("branches", help, self.ended.clone());
+        let help = "Pause window of a branch, from the request to the confirmed resume";
+        registry.seconds("branch_pause", help, self.pause.clone());
+        let help = "Time of a branch by phase";
+        registry.seconds("branch_phase", help, self.phases.clone());
+        let help = "From the request for a branch to the usable snapshot";
+        registry.seconds("branch_ready", help, self.ready.clone());
+        let help = "Bytes of dirty pages found by branches";
+        registry.bytes("branch_dirty", help, self.dirty.clone());
+        let help = "Bytes of pages stored by branches";
+        registry.bytes("branch_stored", help, self.stored.clone());
+        let help = "Write faults of guests served during captures";
+        registry.register("branch_faults", help, self.faults.clone());
+    }
+
+    fn ready(&self, report: &BranchReport) {
         let mode = ModeLabel { mode: report.mode.name() };
         self.pause.get_or_create(&mode).observe(report.pause.as_secs_f64());
+        self.ready.get_or_create(&mode).observe(report.ready.as_secs_f64());
         for (phase, took) in report.phases.iter() {
-            let phase = PhaseLabel { phase: phase.name() };
-            self.phases.get_or_create(&phase).observe(Duration::as_secs_f64(&took));
+            self.phase(phase, took);
         }
-        self.dirty_bytes.inc_by(report.dirty.get());
+        self.dirty.inc_by(report.dirty.get());
+        self.stored.inc_by(report.stored.get());
         self.faults.inc_by(report.faults);
     }
 
-    /// Counts a branch that failed.
-    pub(crate) fn branch_failed(&self) {
-        self.branches_failed.inc();
+    fn phase(&self, phase: BranchPhase, took: Duration) {
+        let phase = PhaseLabel { phase: phase.name() };
+        self.phases.get_or_create(&phase).observe(took.as_secs_f64());
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut metrics = Self {
+            book: Book::new(),
+            gauges: Gauges::default(),
+            branches: Branches::new(),
+            fork: time_histogram(),
+            operations: Family::default(),
+            requests: Family::default(),
+            errors: Family::default(),
+            events_missed: Counter::default(),
+            fault_service: FaultService::default(),
+        };
+        let registry = &mut metrics.book;
+        metrics.gauges.register(registry);
+        metrics.branches.register(registry);
+        let help = "From the request for a sandbox to its confirmed renewal";
+        registry.seconds("fork", help, metrics.fork.clone());
+        let help = "Operations that ended, by kind and result";
+        registry.register("operations", help, metrics.operations.clone());
+        registry.register("requests", "Requests answered", metrics.requests.clone());
+        registry.register("errors", "Answers that are errors, by code", metrics.errors.clone());
+        let help = "Events that these metrics do not count, because too many came at once";
+        registry.register("metrics_events_missed", help, metrics.events_missed.clone());
+        registry.fault_service(metrics.fault_service.clone());
+        metrics
     }
 
     /// Counts an answered request. `route` is the pattern and not the path, whose ids would make
     /// one time series each.
-    pub(crate) fn answered(&self, method: &str, route: &str, status: u16) {
+    pub(crate) fn answered(
+        &self,
+        method: &str,
+        route: &str,
+        status: u16,
+        error: Option<ErrorCode>,
+    ) {
         let label = RequestLabel { method: method.to_owned(), route: route.to_owned(), status };
         self.requests.get_or_create(&label).inc();
+        if let Some(code) = error {
+            self.errors.get_or_create(&CodeLabel { code: code.name() }).inc();
+        }
+    }
+
+    /// Counts a branch that ended.
+    pub(crate) fn branch_ended(&self, mode: BranchMode, result: BranchResult) {
+        let label = BranchLabel { mode: mode.name(), result: result.name() };
+        self.branches.ended.get_or_create(&label).inc();
+    }
+
+    fn count(&self, change: &Change) {
+        match change {
+            Change::Sandbox(SandboxChange::Started, sandbox) => self.started(sandbox),
+            Change::Snapshot(SnapshotChange::Ready, snapshot) => {
+                if let Some(report) = &snapshot.branch {
+                    self.branches.ready(report);
+                }
+            }
+            Change::Snapshot(SnapshotChange::Durable, snapshot) => {
+                let report = snapshot.branch.as_ref();
+                let took = report.and_then(|report| report.phases.get(BranchPhase::Publish));
+                if let Some(took) = took {
+                    self.branches.phase(BranchPhase::Publish, took);
+                }
+            }
+            Change::Operation(OperationChange::Ended, operation) => self.ended(operation),
+            Change::Sandbox(..) | Change::Snapshot(..) | Change::Operation(..) => {}
+        }
+    }
+
+    fn started(&self, sandbox: &Sandbox) {
+        if let Some(took) = sandbox.started_in {
+            self.fork.observe(took.as_secs_f64());
+        }
+    }
+
+    fn ended(&self, operation: &Operation) {
+        debug_assert!(operation.state != OperationState::Running);
+        let label = EndLabel { kind: operation.kind.name(), result: operation.state.name() };
+        self.operations.get_or_create(&label).inc();
+    }
+
+    /// Counts what happens, until the engine ends.
+    pub(crate) async fn follow(&self, mut events: EventReader) {
+        while let Some(next) = events.next().await {
+            match next {
+                Next::Event(change) => self.count(&change),
+                Next::Lost { events } => {
+                    self.events_missed.inc_by(events.unwrap_or_default());
+                }
+            }
+        }
     }
 
     /// The text for Prometheus, with `usage` as of now.
     pub(crate) fn encode(&self, usage: &Usage) -> Result<String, fmt::Error> {
-        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.sandboxes.clear();
-        for (state, count) in &usage.sandboxes {
-            self.sandboxes.get_or_create(&StateLabel { state }).set(gauge(*count));
-        }
-        self.snapshots.clear();
-        for (state, count) in &usage.snapshots {
-            self.snapshots.get_or_create(&StateLabel { state }).set(gauge(*count));
-        }
-        self.hot_bytes.set(i64::try_from(usage.hot.get()).unwrap_or(i64::MAX));
+        self.gauges.set(usage);
+        self.fault_service.set(usage.fault_service);
         let mut buffer = String::new();
-        text::encode(&mut buffer, &self.registry)?;
+        text::encode(&mut buffer, &self.book.registry)?;
         Ok(buffer)
+    }
+}
+
+/// How a branch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BranchResult {
+    /// It gave a snapshot.
+    Ready,
+    /// It did not.
+    Failed,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+impl BranchResult {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A histogram that the engine keeps: it has bounds of its own.
+#[derive(Debug, Clone, Default)]
+struct FaultService(Arc<Mutex<TimeHistogram>>);
+
+impl FaultService {
+    fn set(&self, histogram: TimeHistogram) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = histogram;
+    }
+}
+
+impl Collector for FaultService {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let histogram = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bound =
+            |bound: Option<Duration>| bound.map_or(f64::INFINITY, |bound| bound.as_secs_f64());
+        let buckets: Vec<(f64, u64)> =
+            histogram.buckets().map(|(upper, count)| (bound(upper), count)).collect();
+        let help = "From reading a write fault of a guest to its release";
+        let (unit, kind) = (Unit::Seconds, MetricType::Histogram);
+        let mut metric = encoder.encode_descriptor(FAULT_SERVICE, help, Some(&unit), kind)?;
+        let (sum, count) = (histogram.sum().as_secs_f64(), histogram.count());
+        metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use forkd_types::{BranchPhase, PhaseTimes};
+    use std::collections::BTreeSet;
 
-    #[test]
-    fn a_branch_appears_with_its_mode_and_phases() {
-        let metrics = Metrics::new();
+    use super::*;
+    use forkd_types::PhaseTimes;
+
+    /// The figures of a branch as the engine tells of them.
+    fn branched(metrics: &Metrics) {
         let mut phases = PhaseTimes::default();
         phases.record(BranchPhase::Protect, Duration::from_micros(300));
-        let report =
-            BranchReport { phases, pause: Duration::from_millis(2), ..BranchReport::default() };
-        metrics.branched(&report);
-        metrics.answered("GET", "/v1/sandboxes/{id}", 404);
-        let mut usage = Usage::default();
+        let report = BranchReport {
+            phases,
+            pause: Duration::from_millis(2),
+            ready: Duration::from_millis(5),
+            dirty: ByteCount::new(8192),
+            stored: ByteCount::new(4096),
+            faults: 3,
+            ..BranchReport::default()
+        };
+        metrics.branches.ready(&report);
+        metrics.branch_ended(BranchMode::Live, BranchResult::Ready);
+        metrics.branch_ended(BranchMode::Full, BranchResult::Cancelled);
+    }
+
+    #[test]
+    fn what_happens_appears_under_its_name_and_labels() {
+        let metrics = Metrics::new();
+        branched(&metrics);
+        metrics.answered("GET", "/v1/sandboxes/{id}", 404, Some(ErrorCode::SandboxNotFound));
+        let mut fault_service = TimeHistogram::default();
+        fault_service.record(Duration::from_micros(3));
+        fault_service.record(Duration::from_secs(2));
+        let mut usage = Usage { fault_service, ..Usage::default() };
         usage.sandboxes.insert("running", 3);
+        usage.vmm_memory.private = ByteCount::new(4096);
         let text = metrics.encode(&usage).unwrap();
         for line in [
             "forkd_branch_pause_seconds_count{mode=\"live\"} 1",
+            "forkd_branch_ready_seconds_sum{mode=\"live\"} 0.005",
             "forkd_branch_phase_seconds_count{phase=\"protect\"} 1",
+            "forkd_branches_total{mode=\"full\",result=\"cancelled\"} 1",
+            "forkd_branch_dirty_bytes_total 8192",
+            "forkd_branch_stored_bytes_total 4096",
+            "forkd_branch_faults_total 3",
+            "forkd_fault_service_seconds_bucket{le=\"0.000004\"} 1",
+            "forkd_fault_service_seconds_bucket{le=\"+Inf\"} 2",
+            "forkd_fault_service_seconds_count 2",
             "forkd_sandboxes{state=\"running\"} 3",
+            "forkd_vmm_memory_bytes{kind=\"private\"} 4096",
+            "forkd_errors_total{code=\"sandbox_not_found\"} 1",
             "forkd_requests_total{method=\"GET\",route=\"/v1/sandboxes/{id}\",status=\"404\"} 1",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in:\n{text}");
         }
+    }
+
+    /// The names in the first column of the tables of `docs/metrics.md`.
+    fn documented() -> BTreeSet<String> {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+        let text = std::fs::read_to_string(path).unwrap();
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `forkd_"));
+        rows.map(|row| format!("forkd_{}", row.split(['`', '{']).next().unwrap())).collect()
+    }
+
+    #[test]
+    fn every_metric_is_in_the_document_and_every_metric_of_the_document_is_there() {
+        let known: BTreeSet<String> = Metrics::new().book.names.into_iter().collect();
+        assert_eq!(known, documented());
+    }
+
+    #[test]
+    fn the_names_that_are_noted_are_those_of_the_text() {
+        let metrics = Metrics::new();
+        branched(&metrics);
         let text = metrics.encode(&Usage::default()).unwrap();
-        assert!(!text.contains("forkd_sandboxes{"), "a state that nothing has is not repeated");
+        let described = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        // A counter's samples end in `_total`, its description does not.
+        for line in described {
+            let name = match line.split_once(' ').unwrap() {
+                (name, "counter") => format!("{name}_total"),
+                (name, _) => name.to_owned(),
+            };
+            assert!(metrics.book.names.contains(&name), "{name}");
+        }
     }
 }

@@ -1,28 +1,33 @@
 //! Which handler answers which route, and what surrounds every request.
 
-use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::header::HOST;
 use axum::http::{HeaderName, HeaderValue};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use axum::routing::get;
 use forkd_api::ErrorCode;
 use forkd_types::limit;
+use tower_http::map_request_body::MapRequestBodyLayer;
+use tower_http::timeout::RequestBodyTimeoutLayer;
 use tracing::Instrument as _;
+use tracing::field::Empty;
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access::{self, Gate, RequestId};
 use crate::app::App;
 use crate::failure::Failure;
-use crate::handler::{branch, command, daemon, files, sandboxes, snapshots};
+use crate::handler::{branch, command, daemon, events, files, operations, sandboxes, snapshots};
 
 /// Under this name an answer tells the id by which the daemon's log knows the request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Longest wait for the next piece of a request's body.
+const BODY_IDLE_DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -33,7 +38,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
         contact(),
     ),
-    components(schemas(forkd_api::BuildEvent, forkd_api::ErrorBody))
+    components(schemas(forkd_api::BuildEvent, forkd_api::ErrorBody, forkd_api::LostEvents))
 )]
 struct Document;
 
@@ -55,6 +60,11 @@ fn documented_routes() -> OpenApiRouter<App> {
         .routes(routes!(command::ping))
         .routes(routes!(command::logs))
         .routes(routes!(files::read, files::write))
+        .routes(routes!(operations::list))
+        .routes(routes!(operations::one))
+        .routes(routes!(operations::wait))
+        .routes(routes!(operations::cancel))
+        .routes(routes!(events::follow))
 }
 
 /// The OpenAPI document of all routes.
@@ -70,8 +80,8 @@ pub fn openapi_json() -> String {
     text
 }
 
-/// All routes, for clients that the socket's permissions let in.
-pub(crate) fn router(app: App) -> Router {
+/// All routes, behind `gate`.
+pub(crate) fn router(app: App, gate: Gate) -> Router {
     let document = openapi_json();
     let (router, _) = documented_routes().split_for_parts();
     let serve_document = move || {
@@ -83,14 +93,11 @@ pub(crate) fn router(app: App) -> Router {
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(limit::REQUEST_BODY_BYTES_MAX))
+        .layer(MapRequestBodyLayer::new(Body::new))
+        .layer(RequestBodyTimeoutLayer::new(BODY_IDLE_DEADLINE))
+        .layer(middleware::from_fn_with_state(gate, access::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe))
         .with_state(app)
-}
-
-/// The same for loopback TCP, where web browsers can reach us: a page whose name was made to
-/// resolve to this machine comes under that name and is refused.
-pub(crate) fn for_loopback(app: App) -> Router {
-    router(app).layer(middleware::from_fn(only_loopback_hosts))
 }
 
 async fn unknown_route(request: Request) -> Failure {
@@ -103,18 +110,29 @@ async fn unknown_method(request: Request) -> Failure {
 }
 
 /// Gives the request an id, a span and its place in the metrics.
-async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
+async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let id = format!("req-{:016x}", getrandom::u64().unwrap_or_default());
+    request.extensions_mut().insert(RequestId(id.clone()));
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let path = request.uri().path();
-    let span = tracing::info_span!("request", id, %method, path);
+    // The extractors of the path fill in what it is about.
+    let span = tracing::info_span!(
+        "request",
+        id,
+        %method,
+        path,
+        sandbox = Empty,
+        snapshot = Empty,
+        operation = Empty
+    );
     let started = Instant::now();
     async move {
         let mut response = next.run(request).await;
         let status = response.status().as_u16();
         let route = route.as_deref().unwrap_or("none");
-        app.metrics.answered(method_label(method.as_str()), route, status);
+        let error = response.extensions().get::<ErrorCode>().copied();
+        app.metrics.answered(method_label(method.as_str()), route, status, error);
         tracing::debug!(status, took = ?started.elapsed(), "answered");
         if let Ok(value) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(REQUEST_ID, value);
@@ -133,42 +151,9 @@ fn method_label(method: &str) -> &str {
     }
 }
 
-async fn only_loopback_hosts(request: Request, next: Next) -> Response {
-    let header = request.headers().get(HOST).and_then(|value| value.to_str().ok());
-    let host = header.or_else(|| request.uri().authority().map(|name| name.as_str()));
-    match host {
-        Some(host) if is_loopback_host(host) => next.run(request).await,
-        _ => {
-            let shown = host.unwrap_or("no name").chars().take(80).collect::<String>();
-            let text = format!("the request came for the host `{shown}`, not for this machine");
-            Failure::new(ErrorCode::HostRefused, text).into_response()
-        }
-    }
-}
-
-/// Whether `host`, with or without port, is a name of this machine that only this machine can use.
-fn is_loopback_host(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_names_of_the_loopback_are_accepted() {
-        for good in ["localhost", "LOCALHOST:8889", "127.0.0.1:8889", "[::1]:8889", "[::1]"] {
-            assert!(is_loopback_host(good), "{good}");
-        }
-        for bad in ["", "evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "[::2]:80"] {
-            assert!(!is_loopback_host(bad), "{bad}");
-        }
-    }
 
     /// The committed document is what the routes say. `FORKD_UPDATE=1` writes it anew.
     #[test]

@@ -7,19 +7,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use forkd_engine::{Engine, EngineError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::{self, AuditError, AuditLog, Gate, Policy, TlsError, TokenFileError, Tokens};
 use crate::app::App;
+use crate::connection::{self, Listener};
 use crate::lock::{DirectoryLock, LockError};
 use crate::metrics::Metrics;
 use crate::{ServeConfig, router, socket};
 
-/// For requests under way to be answered after all sandboxes are gone.
+/// For requests under way to be answered after all sandboxes have been let go.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Why the daemon did not start, or did not end in order.
@@ -30,10 +32,22 @@ pub enum ServeError {
     PathTooLong(String),
     /// The address can be reached from other machines.
     #[error(
-        "{0} is not a loopback address: requests are not authenticated, so the daemon listens on \
-         127.0.0.1 or ::1 only"
+        "{0} is not a loopback address: without a token file the daemon listens on 127.0.0.1 or \
+         ::1 only; give one with --token-file"
     )]
     NotLoopback(SocketAddr),
+    /// An option for TCP without an address.
+    #[error("{0} is for requests over TCP: give an address with --listen")]
+    NoListener(&'static str),
+    /// The token file cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokenFileError),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The audit log cannot be opened.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// A directory cannot be created.
     #[error("create directory `{}`", path.display())]
     Directory {
@@ -63,7 +77,8 @@ pub enum ServeError {
     Signal(#[source] io::Error),
 }
 
-/// Runs the daemon until SIGTERM or SIGINT, then removes all sandboxes and the socket.
+/// Runs the daemon until SIGTERM or SIGINT, then ends it in order: sandboxes are let go, or removed
+/// if so configured, requests under way answered, the socket removed.
 ///
 /// # Errors
 /// See [`ServeError`]; nothing is left behind of a daemon that did not start.
@@ -71,11 +86,20 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
     check(&config)?;
     // Before anything else, so that a signal during the start ends it in order too.
     let stop = stop_signal()?;
+    let access = Access::prepare(&config)?;
     let _locks = take_directories(&config)?;
     let engine = Engine::open(config.engine()).await?;
     let app = App { engine: engine.clone(), metrics: Arc::new(Metrics::new()) };
-    let served = listen_and_serve(&config, app, stop).await;
-    engine.shut_down().await;
+    let counting = {
+        let (metrics, events) = (Arc::clone(&app.metrics), engine.events(None));
+        tokio::spawn(async move { metrics.follow(events).await })
+    };
+    let served = listen_and_serve(&config, access, app, stop).await;
+    engine.shut_down(config.at_shut_down()).await;
+    // It ends with the engine's events.
+    if counting.await.is_err() {
+        tracing::warn!("the metrics have died");
+    }
     let (mut servers, _socket_file) = served?;
     // Requests that wait for a sandbox have failed by now; the rest gets its answer.
     let drained = tokio::time::timeout(DRAIN_DEADLINE, async {
@@ -91,9 +115,40 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
 fn check(config: &ServeConfig) -> Result<(), ServeError> {
     socket::check_path(&config.socket).map_err(ServeError::PathTooLong)?;
     socket::check_run_dir(&config.run_dir).map_err(ServeError::PathTooLong)?;
-    match config.listen {
-        Some(address) if !address.ip().is_loopback() => Err(ServeError::NotLoopback(address)),
+    match (config.listen, &config.token_file, &config.tls) {
+        (Some(address), None, _) if !address.ip().is_loopback() => {
+            Err(ServeError::NotLoopback(address))
+        }
+        (None, Some(_), _) => Err(ServeError::NoListener("a token file")),
+        (None, _, Some(_)) => Err(ServeError::NoListener("TLS")),
         _ => Ok(()),
+    }
+}
+
+/// Who may ask on which listener.
+struct Access {
+    socket: Gate,
+    tcp: Gate,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Access {
+    fn prepare(config: &ServeConfig) -> Result<Self, ServeError> {
+        let audit = config.audit_log.as_deref().map(AuditLog::open).transpose()?;
+        let policy = match &config.token_file {
+            Some(path) => Policy::Token(Arc::new(Tokens::read(path)?)),
+            None => Policy::Loopback,
+        };
+        let tls = config.tls.as_ref();
+        if let (Policy::Token(_), None, Some(address)) = (&policy, tls, config.listen)
+            && !address.ip().is_loopback()
+        {
+            tracing::warn!(%address, "tokens cross the network unencrypted: give --tls-cert");
+        }
+        let tls = tls.map(|files| access::acceptor(&files.certificate, &files.key)).transpose()?;
+        let owner = rustix::process::geteuid().as_raw();
+        let socket = Gate { policy: Policy::Owner(owner), audit: audit.clone() };
+        Ok(Self { socket, tcp: Gate { policy, audit }, tls })
     }
 }
 
@@ -114,17 +169,20 @@ fn take_directories(config: &ServeConfig) -> Result<Vec<DirectoryLock>, ServeErr
 /// Serves until `stop`, then stops accepting. Gives back what still has to be drained.
 async fn listen_and_serve(
     config: &ServeConfig,
+    access: Access,
     app: App,
     stop: impl Future<Output = &'static str>,
-) -> Result<(JoinSet<io::Result<()>>, socket::SocketFile), ServeError> {
+) -> Result<(JoinSet<()>, socket::SocketFile), ServeError> {
     let stopping = CancellationToken::new();
     let mut servers = JoinSet::new();
     // TCP first: once the Unix socket answers, the daemon is complete.
     if let Some(address) = config.listen {
         let failed = |source| ServeError::Listen { address: address.to_string(), source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
-        tracing::info!(%address, "listening");
-        servers.spawn(run(listener, router::for_loopback(app.clone()), stopping.clone()));
+        tracing::info!(%address, tls = access.tls.is_some(), "listening");
+        let listener = Listener::Tcp(listener, access.tls);
+        let router = router::router(app.clone(), access.tcp);
+        servers.spawn(connection::serve(listener, router, stopping.clone()));
     }
     let (listener, file) = socket::listen(&config.socket).await.map_err(|source| {
         ServeError::Listen { address: format!("`{}`", config.socket.display()), source }
@@ -134,19 +192,12 @@ async fn listen_and_serve(
         accelerator = app.engine.accelerator().name(),
         "listening"
     );
-    servers.spawn(run(listener, router::router(app), stopping.clone()));
+    let router = router::router(app, access.socket);
+    servers.spawn(connection::serve(Listener::Unix(listener), router, stopping.clone()));
     let signal = stop.await;
     tracing::info!(signal, "stopping");
     stopping.cancel();
     Ok((servers, file))
-}
-
-async fn run<L>(listener: L, router: Router, stopping: CancellationToken) -> io::Result<()>
-where
-    L: axum::serve::Listener,
-    L::Addr: std::fmt::Debug,
-{
-    axum::serve(listener, router).with_graceful_shutdown(stopping.cancelled_owned()).await
 }
 
 /// Resolves with the name of the signal that asks the daemon to end.
@@ -176,7 +227,12 @@ mod tests {
             shim: "/shim.so".into(),
             accelerator: AcceleratorChoice::Auto,
             qemu: None,
+            limits: forkd_engine::Limits::default(),
             listen: Some(listen.parse().unwrap()),
+            token_file: None,
+            tls: None,
+            audit_log: None,
+            stop_sandboxes: false,
         }
     }
 
@@ -187,7 +243,14 @@ mod tests {
         for outside in ["0.0.0.0:8889", "192.168.0.1:80", "[::]:1"] {
             let refused = check(&config(outside)).unwrap_err();
             assert!(refused.to_string().contains("not a loopback address"), "{refused}");
+            let mut guarded = config(outside);
+            guarded.token_file = Some("/tokens".into());
+            assert!(check(&guarded).is_ok(), "with a token file");
         }
+        let mut nowhere = config("127.0.0.1:1");
+        nowhere.listen = None;
+        nowhere.token_file = Some("/tokens".into());
+        assert!(check(&nowhere).unwrap_err().to_string().contains("--listen"));
     }
 
     #[test]

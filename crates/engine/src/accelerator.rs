@@ -78,7 +78,7 @@ pub async fn probe_kvm(config: &EngineConfig) -> ProbeVerdict {
     };
     let verdict = match boot(config, &image.name).await {
         Ok(took) => verdict(true, format!("a guest answered after {} ms", took.as_millis())),
-        Err(error @ (EngineError::Guest(_) | EngineError::Vmm(VmmError::Gone { .. }))) => {
+        Err(error) if is_about_kvm(&error) => {
             verdict(false, format!("/dev/kvm is there, but no guest boots on it: {error}"))
         }
         // Says nothing about KVM, so it is not kept.
@@ -89,6 +89,15 @@ pub async fn probe_kvm(config: &EngineConfig) -> ProbeVerdict {
         tracing::debug!(%error, "the verdict on KVM is not kept");
     }
     verdict
+}
+
+/// Whether a guest failed, and not the way to start it.
+fn is_about_kvm(error: &EngineError) -> bool {
+    match error {
+        EngineError::Guest(_) => true,
+        EngineError::Vmm(error) => matches!(**error, VmmError::Gone { .. }),
+        _ => false,
+    }
 }
 
 fn validity(config: &EngineConfig) -> String {

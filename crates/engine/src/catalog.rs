@@ -1,40 +1,102 @@
 //! Snapshots in memory and in the registry, kept the same.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use forkd_store::{Registry, SnapshotFigures, SnapshotManifest, SnapshotRow, StoreError};
-use forkd_types::{BranchPhase, PhaseTimes, SnapshotStatus, SnapshotTag};
+use forkd_types::{BranchPhase, OperationId, PhaseTimes, SnapshotStatus, SnapshotTag};
 use tokio::sync::Notify;
 
-use crate::{BranchReport, EngineError};
+use crate::events::{Change, EventLog, SnapshotChange};
+use crate::{BranchReport, EngineError, Snapshot};
 
 /// All snapshots. Every change goes to the registry first.
 pub(crate) struct Catalog {
-    rows: Mutex<BTreeMap<SnapshotTag, SnapshotRow>>,
+    rows: Mutex<Rows>,
     changed: Notify,
+    /// Where durable files are.
+    directory: PathBuf,
+    events: Arc<EventLog>,
+}
+
+#[derive(Default)]
+struct Rows {
+    all: BTreeMap<SnapshotTag, SnapshotRow>,
+    /// The operations that make those that are being written.
+    makers: BTreeMap<SnapshotTag, OperationId>,
 }
 
 impl Catalog {
-    pub(crate) fn new(rows: Vec<SnapshotRow>) -> Self {
-        let rows = rows.into_iter().map(|row| (row.tag.clone(), row)).collect();
-        Self { rows: Mutex::new(rows), changed: Notify::new() }
+    pub(crate) fn new(rows: Vec<SnapshotRow>, directory: PathBuf, events: Arc<EventLog>) -> Self {
+        let all = rows.into_iter().map(|row| (row.tag.clone(), row)).collect();
+        let rows = Mutex::new(Rows { all, makers: BTreeMap::new() });
+        Self { rows, changed: Notify::new(), directory, events }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SnapshotTag, SnapshotRow>> {
+    fn lock(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a tag for a snapshot that is going to be written. The tag of a failed one is free.
+    /// What others get to see of `row`.
+    fn show(&self, rows: &Rows, row: SnapshotRow) -> Snapshot {
+        let branch = row.figures.as_ref().map(from_figures);
+        Snapshot {
+            directory: self.directory.clone(),
+            operation: rows.makers.get(&row.tag).cloned(),
+            created_at: row.created_at,
+            branched_from: row.manifest.branched_from,
+            parent_tag: row.manifest.parent_tag,
+            status: row.status,
+            durable: row.durable,
+            image: row.manifest.image,
+            memory: row.manifest.memory,
+            vcpus: row.manifest.vcpus,
+            memory_layer: branch.as_ref().map_or(row.manifest.memory, |report| report.stored),
+            branch,
+            error: row.error,
+            chain_depth: row.manifest.layers.len(),
+            tag: row.tag,
+        }
+    }
+
+    /// Tells what happened while the rows are locked, so that events have the order of the changes.
+    fn tell(&self, rows: &Rows, change: SnapshotChange, row: &SnapshotRow) {
+        let snapshot = self.show(rows, row.clone());
+        self.events.push(Change::Snapshot(change, Box::new(snapshot)));
+    }
+
+    /// A row has another content.
+    fn tell_difference(&self, rows: &mut Rows, before: &SnapshotRow, after: &SnapshotRow) {
+        let change = match after.status {
+            status if status == before.status => None,
+            SnapshotStatus::Writing => Some(SnapshotChange::Writing),
+            SnapshotStatus::Ready => Some(SnapshotChange::Ready),
+            SnapshotStatus::Failed => Some(SnapshotChange::Failed),
+        };
+        if after.status != SnapshotStatus::Writing {
+            rows.makers.remove(&after.tag);
+        }
+        if let Some(change) = change {
+            self.tell(rows, change, after);
+        }
+        if after.durable && !before.durable {
+            self.tell(rows, SnapshotChange::Durable, after);
+        }
+    }
+
+    /// Takes a tag for a snapshot that the operation `maker` is going to write. The tag of a failed
+    /// one is free.
     pub(crate) fn reserve(
         &self,
         registry: &Registry,
         tag: &SnapshotTag,
         manifest: SnapshotManifest,
+        maker: &OperationId,
     ) -> Result<(), EngineError> {
         let mut rows = self.lock();
-        if let Some(row) = rows.get(tag).filter(|row| row.status != SnapshotStatus::Failed) {
+        if let Some(row) = rows.all.get(tag).filter(|row| row.status != SnapshotStatus::Failed) {
             return Err(EngineError::TagTaken { tag: tag.clone(), status: row.status });
         }
         let row = SnapshotRow {
@@ -47,7 +109,9 @@ impl Catalog {
             error: None,
         };
         registry.put_snapshot(&row)?;
-        rows.insert(tag.clone(), row);
+        rows.makers.insert(tag.clone(), maker.clone());
+        self.tell(&rows, SnapshotChange::Writing, &row);
+        rows.all.insert(tag.clone(), row);
         Ok(())
     }
 
@@ -59,13 +123,14 @@ impl Catalog {
         change: impl FnOnce(&mut SnapshotRow),
     ) -> Result<SnapshotRow, EngineError> {
         let mut rows = self.lock();
-        let row =
-            rows.get_mut(tag).ok_or_else(|| EngineError::UnknownSnapshot { tag: tag.clone() })?;
+        let unknown = || EngineError::UnknownSnapshot { tag: tag.clone() };
+        let row = rows.all.get(tag).ok_or_else(unknown)?.clone();
         let mut next = row.clone();
         change(&mut next);
         debug_assert!(row.status == next.status || row.status.can_become(next.status));
         registry.put_snapshot(&next)?;
-        *row = next.clone();
+        rows.all.insert(tag.clone(), next.clone());
+        self.tell_difference(&mut rows, &row, &next);
         drop(rows);
         self.changed.notify_waiters();
         Ok(next)
@@ -74,7 +139,7 @@ impl Catalog {
     /// Shows the figures of a snapshot that is still being written. Not kept: the row that says
     /// `ready` will have them.
     pub(crate) fn show_figures(&self, tag: &SnapshotTag, figures: SnapshotFigures) {
-        if let Some(row) = self.lock().get_mut(tag) {
+        if let Some(row) = self.lock().all.get_mut(tag) {
             row.figures = Some(figures);
         }
     }
@@ -88,23 +153,52 @@ impl Catalog {
         };
         if let Err(error) = self.update(registry, tag, mark) {
             tracing::warn!(snapshot = %tag, %error, "the registry cannot note a failure");
-            if let Some(row) = self.lock().get_mut(tag) {
-                mark(row);
+            let mut rows = self.lock();
+            if let Some(before) = rows.all.get(tag).cloned() {
+                let mut after = before.clone();
+                mark(&mut after);
+                rows.all.insert(tag.clone(), after.clone());
+                self.tell_difference(&mut rows, &before, &after);
             }
+            drop(rows);
             self.changed.notify_waiters();
         }
     }
 
     pub(crate) fn remove(&self, registry: &Registry, tag: &SnapshotTag) -> Result<(), StoreError> {
         registry.remove_snapshot(tag)?;
-        self.lock().remove(tag);
+        let mut rows = self.lock();
+        let removed = rows.all.remove(tag);
+        rows.makers.remove(tag);
+        if let Some(row) = removed {
+            self.tell(&rows, SnapshotChange::Removed, &row);
+        }
+        drop(rows);
         self.changed.notify_waiters();
         Ok(())
     }
 
     pub(crate) fn get(&self, tag: &SnapshotTag) -> Result<SnapshotRow, EngineError> {
-        let row = self.lock().get(tag).cloned();
+        let row = self.lock().all.get(tag).cloned();
         row.ok_or_else(|| EngineError::UnknownSnapshot { tag: tag.clone() })
+    }
+
+    /// What others get to see of a snapshot.
+    pub(crate) fn view(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
+        let rows = self.lock();
+        let row = rows.all.get(tag).cloned();
+        let row = row.ok_or_else(|| EngineError::UnknownSnapshot { tag: tag.clone() })?;
+        Ok(self.show(&rows, row))
+    }
+
+    /// What others get to see of all snapshots, oldest first.
+    pub(crate) fn view_all(&self) -> Vec<Snapshot> {
+        let rows = self.lock();
+        let show = |row: &SnapshotRow| self.show(&rows, row.clone());
+        let mut all: Vec<Snapshot> = rows.all.values().map(show).collect();
+        drop(rows);
+        all.sort_by(|a, b| (a.created_at, &a.tag).cmp(&(b.created_at, &b.tag)));
+        all
     }
 
     /// The row of a snapshot that sandboxes may start from.
@@ -132,7 +226,7 @@ impl Catalog {
 
     /// All rows, oldest first.
     pub(crate) fn list(&self) -> Vec<SnapshotRow> {
-        let mut rows: Vec<SnapshotRow> = self.lock().values().cloned().collect();
+        let mut rows: Vec<SnapshotRow> = self.lock().all.values().cloned().collect();
         rows.sort_by(|a, b| (a.created_at, &a.tag).cmp(&(b.created_at, &b.tag)));
         rows
     }

@@ -44,10 +44,16 @@ impl Inner {
             layers.extend(row.manifest.layers);
             overlays.extend(row.manifest.overlays);
         }
-        for sandbox in self.sandboxes() {
-            layers.extend(sandbox.layers());
-            overlays.extend(sandbox.overlays());
-        }
+        let (of_sandboxes, disks) = self.held_by_sandboxes();
+        layers.extend(of_sandboxes);
+        overlays.extend(disks);
         (layers, overlays)
+    }
+
+    /// The layers and overlays that sandboxes run over or build their next branch on.
+    pub(crate) fn held_by_sandboxes(&self) -> (BTreeSet<LayerId>, BTreeSet<LayerId>) {
+        let sandboxes = self.sandboxes();
+        let layers = sandboxes.iter().flat_map(|sandbox| sandbox.layers()).collect();
+        (layers, sandboxes.iter().flat_map(|sandbox| sandbox.overlays()).collect())
     }
 }

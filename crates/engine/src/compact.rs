@@ -4,25 +4,29 @@
 //! Nothing of it needs a VM, and the original stays as it is. While the new snapshot is `writing`
 //! its parent is the original, which therefore cannot be removed except by cascade; once it is
 //! ready, or failed, it has no parent.
+//!
+//! Who cancels it waits for the merge under way, of the disk or of the memory.
 
 use std::sync::Arc;
 
 use forkd_store::{SnapshotManifest, SnapshotRow, StoreError, flatten};
-use forkd_types::{LayerId, SnapshotStatus, SnapshotTag};
+use forkd_types::{LayerId, OperationId, SnapshotStatus, SnapshotTag};
+use tracing::Instrument as _;
 
 use crate::EngineError;
 use crate::branch;
 use crate::engine::Inner;
+use crate::operation::{OperationKind, Running, Subject};
 use crate::sandbox::{
     blocking, damaged_layer, image_of, open_layers, require_device_state, require_overlays,
 };
 
-/// Makes the snapshot `to` of the ready snapshot `tag`.
-pub(crate) async fn compact(
+/// Takes the tag `to` and gives the work of making it of the ready snapshot `tag`.
+pub(crate) fn begin(
     inner: &Arc<Inner>,
     tag: &SnapshotTag,
     to: &SnapshotTag,
-) -> Result<(), EngineError> {
+) -> Result<impl Future<Output = Result<(), EngineError>> + Send + use<>, EngineError> {
     let source = inner.catalog.ready(tag)?;
     let manifest = SnapshotManifest {
         layers: Vec::new(),
@@ -30,29 +34,47 @@ pub(crate) async fn compact(
         parent_tag: Some(tag.clone()),
         ..source.manifest
     };
-    inner.catalog.reserve(&inner.registry, to, manifest)?;
-    let result = compact_reserved(inner, tag, to).await;
-    match &result {
-        Ok(()) => branch::publish_in_background(inner, to),
-        Err(error) => give_up(inner, to, error),
-    }
-    result
+    let id = OperationId::random();
+    inner.catalog.reserve(&inner.registry, to, manifest, &id)?;
+    let subject = Subject { snapshot: Some(to.clone()), sandbox: None };
+    let operation = inner.operations.start(id, OperationKind::Compact, subject);
+    let span = tracing::info_span!("compact", snapshot = %to, operation = %operation.id());
+    let (inner, tag, to) = (Arc::clone(inner), tag.clone(), to.clone());
+    let work = async move {
+        let operation = Arc::new(operation);
+        let result = compact_reserved(&inner, &tag, &to, &operation).await;
+        match &result {
+            Ok(()) => {
+                tracing::info!("compacted");
+                branch::publish_in_background(&inner, &to);
+            }
+            Err(error) => give_up(&inner, &to, error),
+        }
+        operation.end(&result);
+        result
+    };
+    Ok(work.instrument(span))
 }
 
 async fn compact_reserved(
     inner: &Arc<Inner>,
     tag: &SnapshotTag,
     to: &SnapshotTag,
+    operation: &Arc<Running>,
 ) -> Result<(), EngineError> {
     // One at a time: each may need as much room as all layers below it.
-    let turn = inner.compacting.acquire().await;
+    let turn = operation.unless_cancelled(inner.compacting.acquire()).await?;
     let _turn = turn.map_err(|_| EngineError::Internal("shutting down".to_owned()))?;
     // Again: until the reservation it could have been removed.
     let source = inner.catalog.ready(tag)?;
     let made = {
-        let inner = Arc::clone(inner);
-        blocking(move || write(&inner, &source)).await??
+        let (inner, operation) = (Arc::clone(inner), Arc::clone(operation));
+        blocking(move || write(&inner, &source, &operation)).await??
     };
+    if let Err(error) = operation.commit("the snapshot is complete") {
+        made.remove(inner);
+        return Err(error);
+    }
     let Parts { layer, overlay } = &made;
     let sealed = inner.catalog.update(&inner.registry, to, |row| {
         row.manifest.layers = vec![layer.clone()];
@@ -81,7 +103,7 @@ impl Parts {
     }
 }
 
-fn write(inner: &Inner, source: &SnapshotRow) -> Result<Parts, EngineError> {
+fn write(inner: &Inner, source: &SnapshotRow, operation: &Running) -> Result<Parts, EngineError> {
     let manifest = &source.manifest;
     let device_state = require_device_state(inner, source)?;
     let chain = open_layers(inner, source)?;
@@ -91,8 +113,12 @@ fn write(inner: &Inner, source: &SnapshotRow) -> Result<Parts, EngineError> {
     let merge = |(base, bytes): (std::path::PathBuf, _)| {
         inner.files.merge_overlays(&base, bytes, &manifest.overlays)
     };
+    operation.check()?;
+    operation.step("merge the disk");
     let overlay = disk.map(merge).transpose()?;
     let remove_overlay = || overlay.iter().for_each(|id| inner.files.remove_overlay(id));
+    operation.check().inspect_err(|_| remove_overlay())?;
+    operation.step("merge the memory");
     let flat = flatten(&inner.files, &chain.iter().collect::<Vec<_>>());
     let flat = flat.inspect_err(|_| remove_overlay()).map_err(|e| damaged_layer(source, e))?;
     let layer = flat.index.id;

@@ -9,7 +9,7 @@ use forkd_capture::HostFeatures;
 use forkd_types::limit::Deadlines;
 use forkd_vmm::Accelerator;
 
-use crate::BranchProbe;
+use crate::{BranchProbe, Limits};
 
 /// What [`crate::Engine::open`] needs.
 #[derive(Debug, Clone)]
@@ -37,6 +37,8 @@ pub struct EngineConfig {
     pub kvm_probe_deadline: Duration,
     /// How long VMMs and guests may take to answer.
     pub deadlines: Deadlines,
+    /// How much there may be at once.
+    pub limits: Limits,
     /// Sees every branch; for tests.
     pub probe: Option<Arc<dyn BranchProbe>>,
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use forkd_types::{
-    BranchMode, ByteCount, PhaseTimes, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
+    BranchMode, ByteCount, OperationId, PhaseTimes, SandboxId, SandboxState, SnapshotStatus,
+    SnapshotTag,
 };
 
 use crate::EngineError;
@@ -51,6 +53,8 @@ pub struct Snapshot {
     pub status: SnapshotStatus,
     /// Whether it is also on disk and survives a reboot.
     pub durable: bool,
+    /// The operation that makes it, while it is being written.
+    pub operation: Option<OperationId>,
     /// The image at the root of its lineage.
     pub image: String,
     /// Guest RAM.
@@ -121,6 +125,21 @@ pub struct Sandbox {
     pub started_in: Option<Duration>,
     /// Why it is dead.
     pub error: Option<String>,
+    /// What its creator wanted.
+    pub options: SandboxOptions,
+    /// When it will be removed, unless it is used before.
+    pub expires_at: Option<SystemTime>,
+}
+
+/// What the creator of a sandbox may want of it. Its children do not inherit it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxOptions {
+    /// Words of its creator's, which mean nothing here.
+    pub metadata: Arc<BTreeMap<String, String>>,
+    /// It is removed so long after it was requested.
+    pub ttl: Option<Duration>,
+    /// It is removed when it was not used for so long: no request to its guest or for a branch.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// A branch to be taken.
@@ -163,6 +182,15 @@ pub enum DeletePolicy {
     Cascade,
 }
 
+/// What becomes of sandboxes when an engine ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtShutDown {
+    /// They are removed.
+    Remove,
+    /// Their VMs run on, for the next engine on the same directories to take over.
+    Leave,
+}
+
 /// How a long request comes along; a percentage would be a guess.
 pub trait ProgressSink: Send + Sync {
     /// A new step has begun, such as `boot the guest`.
@@ -175,15 +203,4 @@ pub struct NoProgress;
 
 impl ProgressSink for NoProgress {
     fn step(&self, _name: &str) {}
-}
-
-/// What the engine has and holds, for metrics and `doctor`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// Sandboxes by state.
-    pub sandboxes: BTreeMap<&'static str, usize>,
-    /// Snapshots by status.
-    pub snapshots: BTreeMap<&'static str, usize>,
-    /// Bytes in the hot directory.
-    pub hot: ByteCount,
 }

@@ -1,6 +1,6 @@
 //! The facade: what can be asked of forkd.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,28 +8,33 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use forkd_store::{
     Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles,
-    used_bytes,
 };
-use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
+use forkd_types::{ByteCount, LayerId, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Accelerator, VmmTools};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
+use crate::admission::{Admission, Place};
 use crate::branch::{self, BranchOrder};
-use crate::catalog::{Catalog, from_figures};
+use crate::catalog::Catalog;
 use crate::collect::Candidates;
+use crate::events::EventLog;
 use crate::guest::{EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileWrite, Pulse};
-use crate::sandbox::{Order, SandboxHandle, start_child};
+use crate::operation::{OperationKind, Operations, Running, Subject};
+use crate::sandbox::{InUse, Order, SandboxHandle, start_child};
+use crate::usage::Tally;
+use crate::vmm_memory::VmmMemories;
 use crate::{
-    Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo, ProgressSink,
-    Sandbox, Snapshot, TemplateRequest, Usage, Wait, accelerator, compact, images, reconcile,
-    template,
+    AtShutDown, Branch, BranchRequest, DeletePolicy, EngineConfig, EngineError, ImageInfo,
+    ProgressSink, Sandbox, SandboxOptions, Snapshot, TemplateRequest, Wait, accelerator, images,
+    reconcile,
 };
 
 /// Everything that one daemon owns. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
@@ -37,6 +42,11 @@ pub(crate) struct Inner {
     pub(crate) files: StoreFiles,
     pub(crate) registry: Registry,
     pub(crate) catalog: Catalog,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) operations: Arc<Operations>,
+    pub(crate) events: Arc<EventLog>,
+    pub(crate) tally: Tally,
+    pub(crate) vmm_memories: VmmMemories,
     pub(crate) accelerator: Accelerator,
     pub(crate) tools: VmmTools,
     pub(crate) machine: MachineIdentity,
@@ -72,14 +82,19 @@ impl Engine {
             source,
         })?;
         let registry = Registry::open(&files.registry())?;
-        reconcile::reap_sandboxes(&registry, &files, &config.run_dir)?;
+        let heritage = reconcile::take_stock(&registry, &files, &config.run_dir)?;
         let rows = reconcile::settle_snapshots(&registry)?;
-        reconcile::sweep_files(&files, &rows);
         let chosen = accelerator::choose(&config).await?;
+        let events = EventLog::new();
         let inner = Inner {
+            catalog: Catalog::new(rows, files.state().to_owned(), Arc::clone(&events)),
+            admission: Admission::new(config.limits),
+            operations: Operations::new(Arc::clone(&events)),
+            events,
+            tally: Tally::default(),
+            vmm_memories: VmmMemories::default(),
             files,
             registry,
-            catalog: Catalog::new(rows),
             accelerator: chosen.accelerator,
             tools: chosen.tools,
             machine: chosen.identity,
@@ -92,19 +107,30 @@ impl Engine {
             sandboxes: Mutex::new(BTreeMap::new()),
             config,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        reconcile::adopt_sandboxes(&inner, heritage).await;
+        reconcile::sweep_files(&inner);
+        Ok(Self { inner })
     }
 
-    /// Removes all sandboxes and waits for work in the background.
-    pub async fn shut_down(&self) {
+    /// Cancels what makes snapshots, removes all sandboxes or leaves them to the next engine on the
+    /// same directories, and waits for work in the background.
+    pub async fn shut_down(&self, sandboxes: AtShutDown) {
+        self.inner.operations.cancel_makers();
         for handle in self.inner.sandboxes() {
-            if let Err(error) = self.remove_sandbox(handle.id()).await {
-                tracing::warn!(sandbox = %handle.id(), %error, "cannot remove a sandbox");
-            }
+            let (done, finished) = oneshot::channel();
+            let order = match sandboxes {
+                AtShutDown::Remove => Order::Remove(done),
+                AtShutDown::Leave => Order::Release(done),
+            };
+            handle.queue_last(order).await;
+            // Its task may have ended without an answer: then nothing is left to be done.
+            finished.await.ok();
         }
         self.inner.starting.close();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
+        self.inner.events.close();
     }
 
     /// What executes guests here.
@@ -128,14 +154,15 @@ impl Engine {
         request: TemplateRequest,
         progress: Arc<dyn ProgressSink>,
     ) -> Result<Snapshot, EngineError> {
-        template::build(&self.inner, &request, progress.as_ref()).await?;
-        self.snapshot(&request.tag)
+        let tag = request.tag.clone();
+        self.begin_template(request, progress)?.finished().await?;
+        self.snapshot(&tag)
     }
 
     /// All snapshots, oldest first.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        self.inner.catalog.list().into_iter().map(|row| self.inner.snapshot(row)).collect()
+        self.inner.catalog.view_all()
     }
 
     /// One snapshot.
@@ -143,7 +170,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownSnapshot`].
     pub fn snapshot(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
-        self.inner.catalog.get(tag).map(|row| self.inner.snapshot(row))
+        self.inner.catalog.view(tag)
     }
 
     /// Waits until a snapshot is usable.
@@ -151,7 +178,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::SnapshotNotReady`] when it fails instead.
     pub async fn wait_ready(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
-        self.inner.catalog.settled(tag).await.map(|row| self.inner.snapshot(row))
+        self.inner.catalog.settled(tag).await?;
+        self.snapshot(tag)
     }
 
     /// Makes the snapshot `to` of `tag`: the same state, depending on no other snapshot.
@@ -165,7 +193,7 @@ impl Engine {
         tag: &SnapshotTag,
         to: &SnapshotTag,
     ) -> Result<Snapshot, EngineError> {
-        compact::compact(&self.inner, tag, to).await?;
+        self.begin_compact(tag, to)?.finished().await?;
         self.snapshot(to)
     }
 
@@ -209,6 +237,14 @@ impl Engine {
         all
     }
 
+    /// Ids of all layers and overlays that sandboxes run over or build their next branch on. Some
+    /// are in no snapshot: those that were merged for the next branch.
+    #[must_use]
+    pub fn held_by_sandboxes(&self) -> BTreeSet<LayerId> {
+        let (layers, overlays) = self.inner.held_by_sandboxes();
+        layers.into_iter().chain(overlays).collect()
+    }
+
     /// One sandbox.
     ///
     /// # Errors
@@ -222,9 +258,24 @@ impl Engine {
     /// # Errors
     /// The first error; children that were started are removed.
     pub async fn fork(&self, tag: &SnapshotTag, count: u32) -> Result<Vec<Sandbox>, EngineError> {
+        self.fork_with(tag, count, SandboxOptions::default()).await
+    }
+
+    /// The same, with what the creator wants of each.
+    ///
+    /// # Errors
+    /// As [`Self::fork`].
+    pub async fn fork_with(
+        &self,
+        tag: &SnapshotTag,
+        count: u32,
+        options: SandboxOptions,
+    ) -> Result<Vec<Sandbox>, EngineError> {
         let mut started = Vec::new();
         let mut failed = None;
-        for result in self.start_children(tag, count).await? {
+        let memory = self.inner.catalog.ready(tag)?.manifest.memory;
+        let places = self.places(count, memory)?;
+        for result in self.start_children(tag, places, &options).await {
             match result {
                 Ok(sandbox) => started.push(sandbox),
                 Err(error) => {
@@ -239,27 +290,34 @@ impl Engine {
         Err(error)
     }
 
-    async fn start_children(
-        &self,
-        tag: &SnapshotTag,
-        count: u32,
-    ) -> Result<Vec<Result<Sandbox, EngineError>>, EngineError> {
+    /// Places for children, before anything is done for them.
+    fn places(&self, count: u32, memory: ByteCount) -> Result<Vec<Place>, EngineError> {
         if count > limit::CHILDREN_PER_REQUEST_MAX {
             let problem = format!("{count} is more than {}", limit::CHILDREN_PER_REQUEST_MAX);
             return Err(EngineError::BadRequest { field: "n", problem });
         }
-        let start = |_| {
-            let (inner, tag) = (Arc::clone(&self.inner), tag.clone());
+        self.inner.admission.sandboxes(count, memory)
+    }
+
+    async fn start_children(
+        &self,
+        tag: &SnapshotTag,
+        places: Vec<Place>,
+        options: &SandboxOptions,
+    ) -> Vec<Result<Sandbox, EngineError>> {
+        let start = |place| {
+            let (inner, tag, options) = (Arc::clone(&self.inner), tag.clone(), options.clone());
+            let start = async move { start_child(&inner, &tag, place, options).await };
             // A task of its own: a client that goes away must not leave half a child.
-            self.inner.tasks.spawn(async move { start_child(&inner, &tag).await })
+            self.inner.tasks.spawn(start.in_current_span())
         };
-        let tasks: Vec<_> = (0..count).map(start).collect();
+        let tasks: Vec<_> = places.into_iter().map(start).collect();
         let mut results = Vec::with_capacity(tasks.len());
         for task in tasks {
             let result = task.await;
             results.push(result.unwrap_or_else(|e| Err(EngineError::Internal(e.to_string()))));
         }
-        Ok(results)
+        results
     }
 
     /// Removes a sandbox: its VM ends at once.
@@ -269,7 +327,7 @@ impl Engine {
     pub async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), EngineError> {
         let handle = self.inner.handle(id)?;
         let (done, removed) = oneshot::channel();
-        handle.order(Order::Remove(done))?;
+        handle.queue()?.send(Order::Remove(done));
         removed.await.map_err(|_| EngineError::UnknownSandbox { id: id.clone() })
     }
 
@@ -283,7 +341,7 @@ impl Engine {
         request: BranchRequest,
     ) -> Result<Branch, EngineError> {
         let requested_at = Instant::now();
-        let handle = self.inner.handle(id)?;
+        let handle = self.inner.used(id)?;
         if handle.sandbox().state == SandboxState::Dead {
             return Err(handle.not_running());
         }
@@ -293,15 +351,24 @@ impl Engine {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let tag = request.tag.unwrap_or_else(|| SnapshotTag::for_branch(id, now));
-        self.reserve_branch(&handle, &tag)?;
+        let place = self.inner.admission.branch()?;
+        let memory = self.inner.catalog.get(&handle.sandbox().snapshot_tag)?.manifest.memory;
+        let places = self.places(request.children, memory)?;
+        let queued = handle.queue()?;
+        let operation = self.reserve_branch(&handle, &tag)?;
         let (resumed, has_resumed) = oneshot::channel();
         let (done, outcome) = oneshot::channel();
-        let order =
-            BranchOrder { tag: tag.clone(), mode: request.mode, requested_at, resumed, done };
-        if let Err(error) = handle.order(Order::Branch(Box::new(order))) {
-            self.inner.catalog.remove(&self.inner.registry, &tag)?;
-            return Err(error);
-        }
+        let order = BranchOrder {
+            tag: tag.clone(),
+            mode: request.mode,
+            requested_at,
+            operation,
+            place,
+            source: self.inner.used(id)?,
+            resumed,
+            done,
+        };
+        queued.send(Order::Branch(Box::new(order)));
         if request.wait == Wait::UntilResumed && has_resumed.await.is_ok() {
             return Ok(Branch { snapshot: self.snapshot(&tag)?, children: Vec::new() });
         }
@@ -310,11 +377,16 @@ impl Engine {
             self.inner.catalog.fail(&self.inner.registry, &tag, &branch::describe(&error));
             return Err(error);
         }
-        let children = self.start_children(&tag, request.children).await?;
+        let options = SandboxOptions::default();
+        let children = self.start_children(&tag, places, &options).await;
         Ok(Branch { snapshot: self.snapshot(&tag)?, children })
     }
 
-    fn reserve_branch(&self, handle: &SandboxHandle, tag: &SnapshotTag) -> Result<(), EngineError> {
+    fn reserve_branch(
+        &self,
+        handle: &SandboxHandle,
+        tag: &SnapshotTag,
+    ) -> Result<Running, EngineError> {
         let origin = self.inner.catalog.get(&handle.sandbox().snapshot_tag)?;
         let manifest = SnapshotManifest {
             layers: Vec::new(),
@@ -323,7 +395,10 @@ impl Engine {
             branched_from: Some(handle.id().clone()),
             ..origin.manifest
         };
-        self.inner.catalog.reserve(&self.inner.registry, tag, manifest)
+        let id = OperationId::random();
+        self.inner.catalog.reserve(&self.inner.registry, tag, manifest, &id)?;
+        let subject = Subject { snapshot: Some(tag.clone()), sandbox: Some(handle.id().clone()) };
+        Ok(self.inner.operations.start(id, OperationKind::Branch, subject))
     }
 
     /// Runs a program in a sandbox.
@@ -335,7 +410,8 @@ impl Engine {
         id: &SandboxId,
         request: ExecRequest,
     ) -> Result<ExecOutput, EngineError> {
-        Ok(self.inner.handle(id)?.agent()?.exec(request).await?)
+        let sandbox = self.inner.used(id)?;
+        Ok(sandbox.agent()?.exec(request).await?)
     }
 
     /// Evaluates Python code in a sandbox's persistent interpreter.
@@ -347,7 +423,8 @@ impl Engine {
         id: &SandboxId,
         request: EvalRequest,
     ) -> Result<EvalOutput, EngineError> {
-        Ok(self.inner.handle(id)?.agent()?.eval(request).await?)
+        let sandbox = self.inner.used(id)?;
+        Ok(sandbox.agent()?.eval(request).await?)
     }
 
     /// Asks a sandbox's guest agent for a sign of life.
@@ -355,7 +432,8 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn ping(&self, id: &SandboxId) -> Result<Pulse, EngineError> {
-        Ok(self.inner.handle(id)?.agent()?.ping(PING_DEADLINE).await?)
+        let sandbox = self.inner.used(id)?;
+        Ok(sandbox.agent()?.ping(PING_DEADLINE).await?)
     }
 
     /// Reads a file of a sandbox.
@@ -363,7 +441,8 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn read_file(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>, EngineError> {
-        Ok(self.inner.handle(id)?.agent()?.read_file(path, FILE_DEADLINE).await?)
+        let sandbox = self.inner.used(id)?;
+        Ok(sandbox.agent()?.read_file(path, FILE_DEADLINE).await?)
     }
 
     /// Writes a file of a sandbox.
@@ -376,7 +455,8 @@ impl Engine {
         write: FileWrite,
         data: Vec<u8>,
     ) -> Result<(), EngineError> {
-        let agent = self.inner.handle(id)?.agent()?;
+        let sandbox = self.inner.used(id)?;
+        let agent = sandbox.agent()?;
         agent.write_file(write, data, FILE_DEADLINE).await?;
         Ok(())
     }
@@ -394,20 +474,6 @@ impl Engine {
             Err(source) => Err(StoreError::File { what: "read", path, source }.into()),
         }
     }
-
-    /// How much there is of everything.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        let mut usage = Usage::default();
-        for sandbox in self.sandboxes() {
-            *usage.sandboxes.entry(sandbox.state.name()).or_default() += 1;
-        }
-        for row in self.inner.catalog.list() {
-            *usage.snapshots.entry(row.status.name()).or_default() += 1;
-        }
-        usage.hot = used_bytes(self.inner.files.hot()).unwrap_or_default();
-        usage
-    }
 }
 
 impl Inner {
@@ -423,6 +489,7 @@ impl Inner {
     pub(crate) fn discard_sandbox(&self, handle: &SandboxHandle) {
         let candidates = Candidates { layers: handle.layers(), overlays: handle.overlays() };
         self.lock().remove(handle.id());
+        handle.leave();
         self.collect(&candidates);
         self.files.remove_vm_directory(handle.id());
         self.remove_run_directory(handle.id());
@@ -435,9 +502,15 @@ impl Inner {
         self.lock().values().cloned().collect()
     }
 
-    fn handle(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
+    /// A sandbox that is looked at.
+    pub(crate) fn handle(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
         let handle = self.lock().get(id).cloned();
         handle.ok_or_else(|| EngineError::UnknownSandbox { id: id.clone() })
+    }
+
+    /// A sandbox that is used until what this gives is dropped.
+    pub(crate) fn used(&self, id: &SandboxId) -> Result<InUse, EngineError> {
+        self.handle(id).map(InUse::of)
     }
 
     /// Snapshots and sandboxes that build on `tag`.
@@ -478,25 +551,5 @@ impl Inner {
             made_with: row.manifest.machine.to_string(),
             running: self.machine.to_string(),
         })
-    }
-
-    fn snapshot(&self, row: SnapshotRow) -> Snapshot {
-        let branch = row.figures.as_ref().map(from_figures);
-        Snapshot {
-            directory: self.files.state().to_owned(),
-            created_at: row.created_at,
-            branched_from: row.manifest.branched_from,
-            parent_tag: row.manifest.parent_tag,
-            status: row.status,
-            durable: row.durable,
-            image: row.manifest.image,
-            memory: row.manifest.memory,
-            vcpus: row.manifest.vcpus,
-            memory_layer: branch.as_ref().map_or(row.manifest.memory, |report| report.stored),
-            branch,
-            error: row.error,
-            chain_depth: row.manifest.layers.len(),
-            tag: row.tag,
-        }
     }
 }

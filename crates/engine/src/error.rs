@@ -2,15 +2,17 @@
 //! code.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use forkd_capture::CaptureError;
 use forkd_store::StoreError;
-use forkd_types::{ByteCount, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
+use forkd_types::{ByteCount, OperationId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
 use forkd_vmm::VmmError;
 
 use crate::guest::GuestError;
 
-/// Why a request was not done.
-#[derive(Debug, thiserror::Error)]
+/// Why a request was not done. Whoever asked gets it, and the operation keeps a copy.
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum EngineError {
     /// No snapshot has this tag.
     #[error("no snapshot is tagged `{tag}`")]
@@ -98,6 +100,18 @@ pub enum EngineError {
         /// The sandbox.
         id: SandboxId,
     },
+    /// The daemon has as much as it is allowed to.
+    #[error("the limit `{limit}` of {max} is reached: {in_use} in use, {asked} more asked for")]
+    LimitReached {
+        /// As in the configuration.
+        limit: &'static str,
+        /// What is allowed.
+        max: String,
+        /// What there is.
+        in_use: String,
+        /// What the request needs.
+        asked: String,
+    },
     /// The sandbox's disk consists of as many overlays as are allowed.
     #[error("sandbox `{id}` cannot be branched again: its disk has too many overlays")]
     ChainTooDeep {
@@ -154,22 +168,54 @@ pub enum EngineError {
     },
     /// `live` cannot be done on this host.
     #[error("a live branch is not possible here")]
-    LiveUnavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    LiveUnavailable(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// The guest agent's answer, or its absence.
     #[error(transparent)]
     Guest(#[from] GuestError),
     /// The VMM failed.
     #[error(transparent)]
-    Vmm(#[from] VmmError),
+    Vmm(Arc<VmmError>),
     /// Guest memory could not be captured.
     #[error(transparent)]
-    Capture(#[from] forkd_capture::CaptureError),
+    Capture(Arc<CaptureError>),
     /// The store failed.
     #[error(transparent)]
-    Store(StoreError),
+    Store(Arc<StoreError>),
+    /// No operation has this id, or it ended so long ago that it is forgotten.
+    #[error("there is no operation `{id}`")]
+    UnknownOperation {
+        /// The id.
+        id: OperationId,
+    },
+    /// The operation has ended, or has come too far.
+    #[error("operation `{id}` cannot be cancelled: {reason}")]
+    NotCancellable {
+        /// The operation.
+        id: OperationId,
+        /// What stands in the way.
+        reason: String,
+    },
+    /// Somebody cancelled the operation that did this.
+    #[error("operation `{id}` was cancelled")]
+    Cancelled {
+        /// The operation.
+        id: OperationId,
+    },
     /// A task of the engine died; a defect of forkd.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+impl From<VmmError> for EngineError {
+    fn from(error: VmmError) -> Self {
+        Self::Vmm(Arc::new(error))
+    }
+}
+
+impl From<CaptureError> for EngineError {
+    fn from(error: CaptureError) -> Self {
+        Self::Capture(Arc::new(error))
+    }
 }
 
 impl From<StoreError> for EngineError {
@@ -178,7 +224,7 @@ impl From<StoreError> for EngineError {
             StoreError::NoSpace { directory, needed, free } => {
                 Self::NoSpace { directory, needed, free }
             }
-            other => Self::Store(other),
+            other => Self::Store(Arc::new(other)),
         }
     }
 }

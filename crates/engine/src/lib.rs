@@ -11,6 +11,7 @@
 //! Does not do: HTTP, command lines, SQL, QMP.
 
 mod accelerator;
+mod admission;
 mod branch;
 mod catalog;
 mod collect;
@@ -19,22 +20,31 @@ mod config;
 mod domain;
 mod engine;
 mod error;
+mod events;
 pub mod guest;
 mod identity;
 mod images;
+mod operation;
 mod reconcile;
 mod sandbox;
 mod template;
+mod usage;
 mod view;
+mod vmm_memory;
 
 pub use accelerator::{ProbeVerdict, probe_kvm};
+pub use admission::Limits;
 pub use branch::{BranchProbe, ProbedBranch};
 pub use config::{AcceleratorChoice, EngineConfig, UnknownAccelerator};
 pub use domain::{
-    Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress, ProgressSink,
-    Sandbox, Snapshot, TemplateRequest, Usage, Wait,
+    AtShutDown, Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress,
+    ProgressSink, Sandbox, SandboxOptions, Snapshot, TemplateRequest, Wait,
 };
 pub use engine::Engine;
 pub use error::EngineError;
+pub use events::{Change, EventReader, Next, OperationChange, SandboxChange, SnapshotChange};
 pub use forkd_capture::{Flaw, HostFeatures};
 pub use forkd_vmm::{Accelerator, GuestRam, VmmError};
+pub use operation::{Begun, Operation, OperationKind, OperationState, Progress};
+pub use usage::Usage;
+pub use vmm_memory::VmmMemory;

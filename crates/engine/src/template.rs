@@ -9,27 +9,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_store::{LayerWriter, SnapshotManifest};
-use forkd_types::{LayerId, SandboxId, SnapshotStatus, limit};
+use forkd_types::{LayerId, OperationId, SandboxId, SnapshotStatus, limit};
 use forkd_vmm::{Disk, PausePlan, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
+use tracing::Instrument as _;
 
 use crate::branch;
 use crate::engine::Inner;
 use crate::guest::{ExecRequest, GuestAgent};
 use crate::images::{self, Image};
+use crate::operation::{OperationKind, Running, Subject};
 use crate::sandbox::blocking;
 use crate::{EngineError, ProgressSink, TemplateRequest};
 
 /// Bytes at the end of an output or a console that go into an error.
 const SHOWN_BYTES: usize = 600;
 
-/// Builds a template. Whatever fails, its tag is free again and nothing is left.
-pub(crate) async fn build(
+/// Takes the tag for a template and gives the work of building it. Whatever fails, the tag is free
+/// again and nothing is left.
+pub(crate) fn begin(
     inner: &Arc<Inner>,
-    request: &TemplateRequest,
-    progress: &dyn ProgressSink,
-) -> Result<(), EngineError> {
-    check(request)?;
+    request: TemplateRequest,
+    progress: Arc<dyn ProgressSink>,
+) -> Result<impl Future<Output = Result<(), EngineError>> + Send + use<>, EngineError> {
+    check(&request)?;
     let image = images::find(&inner.config.image_dir, &request.image)?;
     let manifest = SnapshotManifest {
         image: image.name.clone(),
@@ -43,14 +46,45 @@ pub(crate) async fn build(
         parent_tag: None,
         branched_from: None,
     };
-    inner.catalog.reserve(&inner.registry, &request.tag, manifest)?;
-    let built = build_reserved(inner, request, image, progress).await;
-    if built.is_err()
-        && let Err(error) = inner.catalog.remove(&inner.registry, &request.tag)
-    {
-        tracing::error!(snapshot = %request.tag, %error, "a failed template keeps its tag");
+    let id = OperationId::random();
+    inner.catalog.reserve(&inner.registry, &request.tag, manifest, &id)?;
+    let subject = Subject { snapshot: Some(request.tag.clone()), sandbox: None };
+    let operation = inner.operations.start(id, OperationKind::Template, subject);
+    let id = operation.id();
+    let span = tracing::info_span!("template", snapshot = %request.tag, operation = %id);
+    let inner = Arc::clone(inner);
+    let work = async move {
+        let steps = Steps { operation: &operation, progress: progress.as_ref() };
+        let built = build_reserved(&inner, &request, image, &steps).await;
+        if built.is_err()
+            && let Err(error) = inner.catalog.remove(&inner.registry, &request.tag)
+        {
+            tracing::error!(%error, "a failed template keeps its tag");
+        }
+        match &built {
+            Ok(()) => tracing::info!("built"),
+            Err(error) => tracing::info!(%error, "not built"),
+        }
+        operation.end(&built);
+        built
+    };
+    Ok(work.instrument(span))
+}
+
+/// Where the steps of a build are told, and its cancellation is heard of.
+struct Steps<'a> {
+    operation: &'a Running,
+    progress: &'a dyn ProgressSink,
+}
+
+impl Steps<'_> {
+    /// A new step begins, unless the build was cancelled.
+    fn begin(&self, step: &'static str) -> Result<(), EngineError> {
+        self.operation.check()?;
+        self.operation.step(step);
+        self.progress.step(step);
+        Ok(())
     }
-    built
 }
 
 fn check(request: &TemplateRequest) -> Result<(), EngineError> {
@@ -89,9 +123,9 @@ async fn build_reserved(
     inner: &Arc<Inner>,
     request: &TemplateRequest,
     image: Image,
-    progress: &dyn ProgressSink,
+    steps: &Steps<'_>,
 ) -> Result<(), EngineError> {
-    progress.step("start the VM");
+    steps.begin("start the VM")?;
     let ram = LayerWriter::create(&inner.files, request.memory, request.memory)?;
     let mut nursery = Nursery { inner, id: SandboxId::random(), overlay: None };
     if let Some((_, bytes)) = &image.root_disk {
@@ -115,14 +149,16 @@ async fn build_reserved(
     let device_state = inner.new_vm_directory(&nursery.id)?.join("device-state");
     let tools = inner.tools.clone();
     let vm = blocking(move || Vm::start(spec, &tools)).await??;
-    progress.step("boot the guest");
-    let (vm, agent) = boot(inner, &nursery.id, &image.name, vm).await?;
+    steps.begin("boot the guest")?;
+    let booted = boot(inner, &nursery.id, &image.name, vm);
+    let (vm, agent) = steps.operation.unless_cancelled(booted).await??;
     if !request.warm.is_empty() {
-        progress.step("run the warm-up");
-        warm(&agent, &request.warm).await?;
+        steps.begin("run the warm-up")?;
+        steps.operation.unless_cancelled(warm(&agent, &request.warm)).await??;
     }
-    progress.step("freeze");
+    steps.begin("freeze")?;
     freeze(vm, agent, device_state.clone()).await?;
+    steps.operation.commit("the template is complete")?;
     let layer = ram.seal_base()?;
     let id = layer.index.id;
     let target = inner.files.hot_device_state(&id);

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use forkd_store::{MappingPlan, SnapshotRow};
 use forkd_types::{LayerId, limit};
 
+use tracing::Instrument as _;
+
 use crate::EngineError;
 use crate::branch::describe;
 use crate::engine::Inner;
@@ -30,18 +32,17 @@ pub(crate) fn plan(inner: &Arc<Inner>, row: &SnapshotRow) -> Result<MappingPlan,
 /// Begins to make the view of `chain`.
 fn in_background(inner: &Arc<Inner>, chain: Vec<LayerId>) {
     let (tasks, runtime) = (inner.tasks.clone(), inner.runtime.clone());
+    let span = tracing::Span::current();
     let inner = Arc::clone(inner);
-    tasks.spawn_on(
-        async move {
-            let Ok(_turn) = inner.viewing.acquire().await else { return };
-            let worker = Arc::clone(&inner);
-            let made = blocking(move || make(&worker, &chain)).await;
-            if let Err(error) = made {
-                tracing::error!(%error, "making a mapping view died");
-            }
-        },
-        &runtime,
-    );
+    let work = async move {
+        let Ok(_turn) = inner.viewing.acquire().await else { return };
+        let worker = Arc::clone(&inner);
+        let made = blocking(move || make(&worker, &chain)).await;
+        if let Err(error) = made {
+            tracing::error!(%error, "making a mapping view died");
+        }
+    };
+    tasks.spawn_on(work.instrument(span), &runtime);
 }
 
 /// Makes the view of `chain`. A failure is no more than a slower start of children.

@@ -43,7 +43,8 @@ pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
 pub use registry::{
-    MachineIdentity, Registry, SandboxRow, SnapshotFigures, SnapshotManifest, SnapshotRow,
+    MachineIdentity, Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotManifest,
+    SnapshotRow,
 };
-pub use space::{free_bytes, used_bytes};
+pub use space::{allocated_bytes, free_bytes};
 pub use view::{MappingPlan, PlannedRun};

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::StoreError;
 
 /// Raised when a table changes.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS snapshots (
@@ -34,8 +34,16 @@ CREATE TABLE IF NOT EXISTS sandboxes (
     pid_started INTEGER,
     state TEXT NOT NULL,
     created_unix_ms INTEGER NOT NULL,
-    overlays TEXT NOT NULL
+    overlays TEXT NOT NULL,
+    machine TEXT,
+    options TEXT NOT NULL DEFAULT '{}'
 ) STRICT;
+";
+
+/// From version 1 to 2.
+const ADD_MACHINE_AND_OPTIONS: &str = "
+ALTER TABLE sandboxes ADD COLUMN machine TEXT;
+ALTER TABLE sandboxes ADD COLUMN options TEXT NOT NULL DEFAULT '{}';
 ";
 
 /// What device state is bound to.
@@ -135,7 +143,7 @@ pub struct SnapshotRow {
     pub error: Option<String>,
 }
 
-/// A row of `sandboxes`: enough to find and end its VMM after the daemon died.
+/// A row of `sandboxes`: enough to find its VMM and take it over after the daemon died.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxRow {
     /// Its name.
@@ -151,6 +159,22 @@ pub struct SandboxRow {
     pub created_at: SystemTime,
     /// Overlays that belong to it and to no snapshot.
     pub overlays: Vec<LayerId>,
+    /// What its machine consists of, in the engine's own words; none before it runs.
+    pub machine: Option<String>,
+    /// What its creator wanted.
+    pub options: SandboxOptionsRow,
+}
+
+/// What the creator of a sandbox wanted of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SandboxOptionsRow {
+    /// Words of its creator's.
+    pub metadata: BTreeMap<String, String>,
+    /// It is removed so long after it was requested.
+    pub ttl_ms: Option<u64>,
+    /// It is removed when it was not used for so long.
+    pub idle_timeout_ms: Option<u64>,
 }
 
 /// The registry of one store.
@@ -170,8 +194,10 @@ impl Registry {
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.busy_timeout(Duration::from_secs(5))?;
         let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        if found != 0 && found != SCHEMA_VERSION {
-            return Err(StoreError::RegistryVersion { found, known: SCHEMA_VERSION });
+        match found {
+            0 | SCHEMA_VERSION => {}
+            1 => connection.execute_batch(ADD_MACHINE_AND_OPTIONS)?,
+            _ => return Err(StoreError::RegistryVersion { found, known: SCHEMA_VERSION }),
         }
         connection.execute_batch(SCHEMA)?;
         connection.pragma_update(None, "user_version", SCHEMA_VERSION)?;
@@ -241,8 +267,9 @@ impl Registry {
     /// When the database fails.
     pub fn put_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
         let overlays = to_json("sandbox", row.id.as_str(), &row.overlays)?;
+        let options = to_json("sandbox", row.id.as_str(), &row.options)?;
         self.lock().execute(
-            "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             params![
                 row.id.as_str(),
                 row.snapshot_tag.as_str(),
@@ -250,7 +277,9 @@ impl Registry {
                 row.process.map(|(_, started)| i64::try_from(started).unwrap_or(i64::MAX)),
                 row.state.name(),
                 unix_ms(row.created_at),
-                overlays
+                overlays,
+                row.machine,
+                options
             ],
         )?;
         Ok(())
@@ -308,6 +337,7 @@ fn sandbox_row(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
     let damaged = |how: String| StoreError::RowDamaged { what: "sandbox", name: name.clone(), how };
     let tag: String = row.get("snapshot_tag")?;
     let overlays: String = row.get("overlays")?;
+    let options: String = row.get("options")?;
     let pid: Option<u32> = row.get("pid")?;
     let started: Option<i64> = row.get("pid_started")?;
     Ok(SandboxRow {
@@ -318,6 +348,8 @@ fn sandbox_row(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
             .ok_or_else(|| damaged("its state is unknown".to_owned()))?,
         created_at: from_unix_ms(row.get("created_unix_ms")?),
         overlays: serde_json::from_str(&overlays).map_err(|e| damaged(e.to_string()))?,
+        machine: row.get("machine")?,
+        options: serde_json::from_str(&options).map_err(|e| damaged(e.to_string()))?,
     })
 }
 
@@ -385,6 +417,12 @@ mod tests {
             state: SandboxState::Running,
             created_at: row.created_at,
             overlays: vec![LayerId::random()],
+            machine: Some("{}".to_owned()),
+            options: SandboxOptionsRow {
+                metadata: BTreeMap::from([("user".to_owned(), "é".to_owned())]),
+                ttl_ms: Some(7000),
+                idle_timeout_ms: None,
+            },
         };
         {
             let registry = Registry::open(&path).unwrap();

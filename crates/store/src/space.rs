@@ -1,6 +1,8 @@
 //! How much room there is. Asked before anything large is written: on tmpfs a missing page kills
 //! the VMM that writes it.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use forkd_types::{ByteCount, limit};
@@ -16,15 +18,24 @@ pub fn free_bytes(directory: &Path) -> Result<ByteCount, StoreError> {
     Ok(ByteCount::new(stat.f_bavail.saturating_mul(stat.f_frsize)))
 }
 
-/// Bytes in use on the file system of `directory`.
-///
-/// # Errors
-/// When the file system cannot be asked.
-pub fn used_bytes(directory: &Path) -> Result<ByteCount, StoreError> {
-    let stat = statvfs(directory)?;
-    let blocks = stat.f_blocks.saturating_sub(stat.f_bfree);
-    Ok(ByteCount::new(blocks.saturating_mul(stat.f_frsize)))
+/// Bytes that the files below `directory` occupy; holes count nothing. What goes or comes meanwhile
+/// may or may not be counted.
+#[must_use]
+pub fn allocated_bytes(directory: &Path) -> ByteCount {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let bytes = entries.filter_map(|entry| {
+        // Of the entry itself: a link is not followed.
+        let metadata = entry.metadata().ok()?;
+        Some(match metadata.is_dir() {
+            true => allocated_bytes(&entry.path()),
+            false => ByteCount::new(metadata.blocks() * BLOCK_BYTES),
+        })
+    });
+    bytes.sum()
 }
+
+/// The unit in which `stat(2)` tells what a file occupies.
+const BLOCK_BYTES: u64 = 512;
 
 fn statvfs(directory: &Path) -> Result<rustix::fs::StatVfs, StoreError> {
     rustix::fs::statvfs(directory)
@@ -39,4 +50,20 @@ pub(crate) fn require(directory: &Path, bytes: ByteCount) -> Result<(), StoreErr
         return Err(StoreError::NoSpace { directory: directory.to_owned(), needed, free });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_files_occupy_is_counted_at_any_depth_and_holes_are_not() {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        fs::create_dir(directory.path().join("below")).unwrap();
+        fs::write(directory.path().join("below/full"), vec![1; 8192]).unwrap();
+        fs::File::create(directory.path().join("hole")).unwrap().set_len(1 << 20).unwrap();
+        std::os::unix::fs::symlink("below", directory.path().join("link")).unwrap();
+        assert_eq!(allocated_bytes(directory.path()), ByteCount::new(8192));
+        assert_eq!(allocated_bytes(&directory.path().join("absent")), ByteCount::ZERO);
+    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use forkd_engine::{
-    BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, NoProgress, Snapshot,
+    BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, Limits, NoProgress, Snapshot,
     TemplateRequest,
 };
 use forkd_types::limit::{self, Deadlines};
@@ -58,6 +58,7 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
         // Where the KVM tier runs, a guest boots as slowly as an emulated one.
         kvm_probe_deadline: limit::BOOT_DEADLINE,
         deadlines: Deadlines::default(),
+        limits: Limits::default(),
         probe: None,
     }
 }

@@ -47,6 +47,7 @@ impl Lab {
             let ids = row.manifest.layers.iter().chain(&row.manifest.overlays);
             known.extend(ids.map(ToString::to_string));
         }
+        known.extend(self.engine.held_by_sandboxes().iter().map(ToString::to_string));
         for sandbox in self.engine.sandboxes() {
             known.insert(sandbox.id.to_string());
             known.extend(sandbox.pid.into_iter().flat_map(files_of));

@@ -7,12 +7,14 @@
 //! Does not do: I/O, clocks, async, unsafe. Everything else may depend on this crate.
 
 mod branch;
+mod histogram;
 mod id;
 pub mod limit;
 mod size;
 mod state;
 
 pub use branch::{BranchMode, BranchPhase, PhaseTimes, UnknownMode};
+pub use histogram::TimeHistogram;
 pub use id::{IdError, LayerId, OperationId, SandboxId, SnapshotTag, TagError};
 pub use size::{ByteCount, PAGE_BYTES, PageCount, PageIndex, PageRun, SizeError};
 pub use state::{SandboxState, SnapshotStatus};

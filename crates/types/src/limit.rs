@@ -92,6 +92,33 @@ pub const EXEC_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Collected output of one exec; more is an error, never a silent cut.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 64 << 20;
 
+/// Sandboxes that a daemon keeps at once unless it is told otherwise; each is a process.
+pub const SANDBOXES_DEFAULT: usize = 4096;
+/// Sandboxes that a daemon keeps at once.
+pub const SANDBOXES_MAX: usize = 32_768;
+
+/// Branches that are under way or wait at once unless the daemon is told otherwise.
+pub const BRANCHES_AT_ONCE_DEFAULT: usize = 128;
+/// Branches that are under way or wait at once: each holds a thread of the 512 that may block.
+pub const BRANCHES_AT_ONCE_MAX: usize = 256;
+
+/// Entries of a sandbox's metadata.
+pub const METADATA_ENTRIES_MAX: usize = 32;
+/// Bytes of one entry of a sandbox's metadata, key and value together.
+pub const METADATA_ENTRY_BYTES_MAX: usize = 1024;
+
+/// Longest time to live, and longest idle time, of a sandbox: a year.
+pub const LIFETIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// Operations that have ended and can still be asked for.
+pub const OPERATIONS_ENDED_KEPT: usize = 256;
+
+/// For one request to wait for an operation.
+pub const OPERATION_WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// Events that a reader can go back to.
+pub const EVENTS_KEPT: usize = 4096;
+
 /// Body of one API request; file uploads are streamed and not counted here.
 pub const REQUEST_BODY_BYTES_MAX: usize = 8 << 20;
 
@@ -129,3 +156,6 @@ const _: () = assert!(OVERLAYS_BEFORE_FLATTEN < CHAIN_DEPTH_MAX);
 const _: () = assert!(DELTAS_BEFORE_MERGE < CHAIN_DEPTH_BEFORE_MERGE);
 const _: () = assert!(CHAIN_DEPTH_BEFORE_MERGE + DELTAS_BEFORE_MERGE <= CHAIN_DEPTH_MAX);
 const _: () = assert!(MEM_SIZE_MIB_MIN < MEM_SIZE_MIB_MAX);
+const _: () = assert!(SANDBOXES_DEFAULT <= SANDBOXES_MAX);
+const _: () = assert!(CHILDREN_PER_REQUEST_MAX as usize <= SANDBOXES_DEFAULT);
+const _: () = assert!(BRANCHES_AT_ONCE_DEFAULT <= BRANCHES_AT_ONCE_MAX);

@@ -3,14 +3,20 @@
 use crate::args::Global;
 use crate::connect;
 use crate::output::{self, Align, Table, or_dash};
+use crate::verb::fork::key_value;
 
 /// List all sandboxes
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  forkd ls")]
-pub(crate) struct Options {}
+#[command(after_help = "Examples:\n  forkd ls\n  forkd ls --metadata user=ann")]
+pub(crate) struct Options {
+    /// Only those with this word in their metadata, such as user=ann; may be given again
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    metadata: Vec<(String, String)>,
+}
 
-pub(crate) async fn run(global: &Global) -> anyhow::Result<()> {
-    let sandboxes = connect::client(global).await?.sandboxes().await?;
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
+    let client = connect::client(global).await?;
+    let sandboxes = client.sandboxes_with(&options.metadata).await?;
     if global.json {
         return output::json(&sandboxes);
     }

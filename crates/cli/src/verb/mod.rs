@@ -5,12 +5,15 @@ pub(crate) mod branch;
 pub(crate) mod cp;
 pub(crate) mod doctor;
 pub(crate) mod eval;
+pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod fork;
 pub(crate) mod images;
 pub(crate) mod logs;
 pub(crate) mod ls;
 pub(crate) mod mcp;
+pub(crate) mod operation;
+pub(crate) mod operations;
 pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod snapshot;
@@ -32,7 +35,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Images(_) => images::run(&global).await.map(done),
         Verb::Snapshots(_) => snapshots::run(&global).await.map(done),
         Verb::Snapshot(options) => snapshot::run(&global, options).await.map(done),
-        Verb::Ls(_) => ls::run(&global).await.map(done),
+        Verb::Ls(options) => ls::run(&global, options).await.map(done),
         Verb::Fork(options) => fork::run(&global, options).await.map(done),
         Verb::Branch(options) => branch::run(&global, options).await,
         Verb::Exec(options) => exec::run(&global, options).await,
@@ -41,9 +44,12 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Rm(options) => rm::run(&global, options).await,
         Verb::Logs(options) => logs::run(&global, options).await.map(done),
         Verb::Mcp(_) => mcp::run(&global).await.map(done),
+        Verb::Operations(options) => operations::run(&global, options).await.map(done),
+        Verb::Operation(options) => operation::run(&global, options).await,
+        Verb::Events(options) => events::run(&global, options).await.map(done),
         Verb::Doctor(options) => doctor::run(&global, options).await,
         Verb::Bench(options) => bench::run(&global, options).await.map(done),
-        Verb::Stop(_) => stop::run(&global).await.map(done),
+        Verb::Stop(options) => stop::run(&global, options).await.map(done),
     }
 }
 

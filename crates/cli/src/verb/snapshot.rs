@@ -34,6 +34,9 @@ enum What {
         /// Tag of the snapshot to make
         #[arg(long, value_name = "TAG")]
         to: String,
+        /// Do not wait until it is ready; see `forkd operations`
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Remove a snapshot
     Rm {
@@ -48,7 +51,10 @@ enum What {
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
     match options.what {
         What::Info { tag } => info(global, &tag).await,
-        What::Compact { tag, to } => compact(global, &tag, to).await,
+        What::Compact { tag, to, no_wait } => {
+            let body = CompactSnapshot { wait: !no_wait, ..CompactSnapshot::new(to) };
+            compact(global, &tag, &body).await
+        }
         What::Rm { tag, cascade } => {
             let cascade = if cascade { Cascade::Yes } else { Cascade::No };
             connect::client(global).await?.delete_snapshot(&tag, cascade).await?;
@@ -61,9 +67,8 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     }
 }
 
-async fn compact(global: &Global, tag: &str, to: String) -> anyhow::Result<()> {
-    let body = CompactSnapshot { to };
-    let snapshot = connect::client(global).await?.compact_snapshot(tag, &body).await?;
+async fn compact(global: &Global, tag: &str, body: &CompactSnapshot) -> anyhow::Result<()> {
+    let snapshot = connect::client(global).await?.compact_snapshot(tag, body).await?;
     if global.json {
         return output::json(&snapshot);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use forkd_client::Client;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::json;
@@ -11,19 +12,31 @@ use crate::args::Global;
 use crate::report::{self, Hinted};
 use crate::{connect, output};
 
-/// For all sandboxes to be removed and snapshots to be made durable.
+/// For sandboxes to be let go and snapshots to be made durable.
 const STOP_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Stop the daemon; all sandboxes are removed, durable snapshots stay
+/// Stop the daemon; sandboxes run on, and the next daemon takes them over
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  forkd stop")]
-pub(crate) struct Options {}
+#[command(after_help = "Examples:\n  forkd stop\n  forkd stop --stop-sandboxes")]
+pub(crate) struct Options {
+    /// Remove all sandboxes first
+    #[arg(long)]
+    stop_sandboxes: bool,
+}
 
-pub(crate) async fn run(global: &Global) -> anyhow::Result<()> {
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
     let Some(socket) = connect::socket_of(global)? else {
         let hint = "give --socket, or nothing for your own daemon";
         return Err(Hinted::usage("a daemon cannot be stopped by its URL", hint).into());
     };
+    let running = connect::running_client(global).await?;
+    let mut left = 0;
+    for sandbox in sandboxes(running.as_ref()).await? {
+        match (&running, options.stop_sandboxes) {
+            (Some(client), true) => client.delete_sandbox(&sandbox).await?,
+            _ => left += 1,
+        }
+    }
     let stopped = match connect::listener_of(&socket)? {
         None => false,
         Some(pid) => {
@@ -32,10 +45,20 @@ pub(crate) async fn run(global: &Global) -> anyhow::Result<()> {
         }
     };
     if global.json {
-        return output::json(&json!({ "stopped": stopped }));
+        return output::json(&json!({ "stopped": stopped, "sandboxes_left": left }));
     }
     report::note(if stopped { "stopped" } else { "no daemon runs" });
+    if left > 0 {
+        report::note(&format!(
+            "{left} sandboxes run on; the next daemon takes them over (or: `--stop-sandboxes`)"
+        ));
+    }
     Ok(())
+}
+
+async fn sandboxes(client: Option<&Client>) -> anyhow::Result<Vec<String>> {
+    let Some(client) = client else { return Ok(Vec::new()) };
+    Ok(client.sandboxes().await?.into_iter().map(|sandbox| sandbox.id).collect())
 }
 
 /// Asks the process to end and waits until it has. The descriptor names this very process, so its

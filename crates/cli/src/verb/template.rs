@@ -49,14 +49,20 @@ struct Build {
     /// Command to run in the guest before it is frozen, split as a shell would; no shell runs it
     #[arg(long, value_name = "CMD")]
     warm: Option<String>,
+    /// Do not wait until it is ready; see `forkd operations`
+    #[arg(long)]
+    no_wait: bool,
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
     let What::Build(build) = options.what;
     let request = request(build)?;
     let client = connect::client(global).await?;
-    let stream = client.build_snapshot(&request).await?;
-    let snapshot = follow(stream, &request.tag).await?;
+    let snapshot = if request.wait {
+        follow(client.build_snapshot(&request).await?, &request.tag).await?
+    } else {
+        client.create_snapshot(&request).await?
+    };
     if global.json {
         return output::json(&snapshot);
     }
@@ -71,6 +77,7 @@ fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
         mem_size_mib: build.mem_size_mib,
         vcpus: build.vcpus,
         warm,
+        wait: !build.no_wait,
         ..CreateSnapshot::new(build.tag, build.image)
     })
 }
@@ -140,6 +147,7 @@ mod tests {
             mem_size_mib: 256,
             vcpus: 2,
             warm: warm.map(Into::into),
+            no_wait: false,
         }
     }
 

@@ -3,15 +3,16 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use forkd_api::{BranchAnswer, BranchRequest, Child, ErrorBody};
-use forkd_engine::{Branch, Snapshot, Wait};
-use forkd_types::SnapshotTag;
+use forkd_api::{BranchAnswer, BranchRequest, Child, ErrorBody, ErrorCode};
+use forkd_engine::{Branch, Wait};
+use forkd_types::{BranchMode, SnapshotTag};
 use tracing::Instrument as _;
 
 use crate::app::{App, to_the_end};
 use crate::convert;
 use crate::extract::{JsonBody, SandboxPath};
 use crate::failure::Failure;
+use crate::metrics::BranchResult;
 
 /// Takes a snapshot of a running sandbox with minimal pause and starts `n` children from it.
 ///
@@ -25,6 +26,7 @@ use crate::failure::Failure;
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such sandbox"),
         (status = 409, body = ErrorBody, description = "The tag is taken, or it is not running"),
+        (status = 503, body = ErrorBody, description = "A limit is reached; the error says which"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
 pub(crate) async fn branch(
     State(app): State<App>,
@@ -38,31 +40,35 @@ pub(crate) async fn branch(
         children: body.n,
         wait: if body.wait { Wait::UntilReady } else { Wait::UntilResumed },
     };
-    let engine = app.engine.clone();
+    let (engine, mode) = (app.engine.clone(), checked.mode);
     let branched = to_the_end(async move { engine.branch(&id, request).await }).await;
-    let branch = branched.inspect_err(|_| app.metrics.branch_failed())?;
+    let branch = branched.inspect_err(|failure| {
+        app.metrics.branch_ended(mode, result_of(failure));
+    })?;
     let status = if body.wait {
-        count(&app, &branch.snapshot);
+        app.metrics.branch_ended(mode, BranchResult::Ready);
         StatusCode::CREATED
     } else {
-        tokio::spawn(count_when_ready(app, branch.snapshot.tag.clone()).in_current_span());
+        let tag = branch.snapshot.tag.clone();
+        tokio::spawn(count_when_ready(app, mode, tag).in_current_span());
         StatusCode::ACCEPTED
     };
     Ok((status, Json(answer(branch, body.measure_diff == Some(true)))))
 }
 
-fn count(app: &App, snapshot: &Snapshot) {
-    if let Some(report) = &snapshot.branch {
-        app.metrics.branched(report);
+fn result_of(failure: &Failure) -> BranchResult {
+    match failure.code() {
+        ErrorCode::OperationCancelled => BranchResult::Cancelled,
+        _ => BranchResult::Failed,
     }
 }
 
-/// Nobody waits for this branch; its figures count all the same.
-async fn count_when_ready(app: App, tag: SnapshotTag) {
+/// Nobody waits for this branch; it counts all the same.
+async fn count_when_ready(app: App, mode: BranchMode, tag: SnapshotTag) {
     match app.engine.wait_ready(&tag).await {
-        Ok(snapshot) => count(&app, &snapshot),
+        Ok(_) => app.metrics.branch_ended(mode, BranchResult::Ready),
         Err(error) => {
-            app.metrics.branch_failed();
+            app.metrics.branch_ended(mode, BranchResult::Failed);
             tracing::error!(%tag, %error, "a branch failed after its source was resumed");
         }
     }

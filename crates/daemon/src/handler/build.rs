@@ -37,6 +37,12 @@ pub(crate) async fn plain(engine: Engine, request: TemplateRequest) -> Result<Sn
     to_the_end(async move { engine.build_template(request, Arc::new(NoProgress)).await }).await
 }
 
+/// Answers with the snapshot that is being written; the build goes on.
+pub(crate) fn begun(engine: &Engine, request: TemplateRequest) -> Result<Snapshot, Failure> {
+    let begun = engine.begin_template(request, Arc::new(NoProgress))?;
+    Ok(begun.snapshot)
+}
+
 /// Answers at once with a stream of the steps; its last line is the outcome.
 pub(crate) fn streamed(engine: Engine, request: TemplateRequest) -> Response {
     let (sender, steps) = mpsc::unbounded_channel();
@@ -70,9 +76,8 @@ async fn write_events(
     let last = match outcome {
         Ok(snapshot) => BuildEvent::Snapshot(Box::new(convert::snapshot(snapshot))),
         Err(failure) => {
-            let body = failure.body();
-            tracing::error!(code = body.code, error = body.error, "template build failed");
-            BuildEvent::Error(body)
+            failure.log();
+            BuildEvent::Error(failure.body())
         }
     };
     write_line(&mut writer, &last).await;

@@ -1,5 +1,7 @@
 //! What the daemon says of itself.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -26,11 +28,14 @@ pub(crate) async fn version(State(app): State<App>) -> Json<Version> {
     })
 }
 
+/// For looking at the memory of VMMs at one scrape.
+const VMM_MEMORY_LOOK: Duration = Duration::from_millis(200);
+
 /// Metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "daemon",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Failure> {
-    let text = app.metrics.encode(&app.engine.usage());
+    let text = app.metrics.encode(&app.engine.usage(VMM_MEMORY_LOOK).await?);
     let text = text.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
 }

@@ -4,7 +4,9 @@
 pub(crate) mod branch;
 pub(crate) mod command;
 pub(crate) mod daemon;
+pub(crate) mod events;
 pub(crate) mod files;
+pub(crate) mod operations;
 pub(crate) mod sandboxes;
 pub(crate) mod snapshots;
 

@@ -1,20 +1,53 @@
 //! Sandboxes: list, start, describe, remove.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use forkd_api::{CreateSandboxes, ErrorBody, Sandbox};
+use forkd_api::{CheckedCreateSandboxes, CreateSandboxes, ErrorBody, Sandbox};
+use forkd_engine::SandboxOptions;
 
 use crate::app::{App, to_the_end};
 use crate::convert;
-use crate::extract::{JsonBody, SandboxPath};
+use crate::extract::{JsonBody, Query, SandboxPath};
 use crate::failure::Failure;
 
-/// Lists all sandboxes.
+/// In the query, what stands before the key of a metadata filter.
+const METADATA_PREFIX: &str = "metadata.";
+
+/// Lists all sandboxes, or those whose metadata has certain words.
+///
+/// `?metadata.user=ann&metadata.job=7` gives those that have both.
 #[utoipa::path(get, path = "/v1/sandboxes", tag = "sandboxes",
-    responses((status = 200, body = Vec<Sandbox>), (status = 500, body = ErrorBody)))]
-pub(crate) async fn list(State(app): State<App>) -> Json<Vec<Sandbox>> {
-    Json(app.engine.sandboxes().into_iter().map(convert::sandbox).collect())
+    params(("metadata.*" = Option<String>, Query,
+        description = "In place of `*` a key; only sandboxes that have this value there")),
+    responses((status = 200, body = Vec<Sandbox>),
+        (status = 400, body = ErrorBody, description = "A parameter that is no such filter")))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Result<Json<Vec<Sandbox>>, Failure> {
+    let wanted = metadata_filter(query)?;
+    let has_all = |sandbox: &forkd_engine::Sandbox| {
+        let metadata = &sandbox.options.metadata;
+        wanted.iter().all(|(key, value)| metadata.get(key) == Some(value))
+    };
+    let sandboxes = app.engine.sandboxes().into_iter().filter(has_all);
+    Ok(Json(sandboxes.map(convert::sandbox).collect()))
+}
+
+/// The keys and values that a query asks for.
+fn metadata_filter(query: Vec<(String, String)>) -> Result<Vec<(String, String)>, Failure> {
+    let filter = |(name, value): (String, String)| match name.strip_prefix(METADATA_PREFIX) {
+        Some(key) => Ok((key.to_owned(), value)),
+        None => {
+            let shown: String = name.chars().take(40).collect();
+            let text = format!("{shown}: is no filter; use `metadata.KEY=VALUE`");
+            Err(Failure::bad_request(text))
+        }
+    };
+    query.into_iter().map(filter).collect()
 }
 
 /// Starts sandboxes from a snapshot: all that were asked for, or none.
@@ -29,13 +62,16 @@ pub(crate) async fn list(State(app): State<App>) -> Json<Vec<Sandbox>> {
         (status = 404, body = ErrorBody, description = "No such snapshot"),
         (status = 409, body = ErrorBody, description = "The snapshot is not usable"),
         (status = 502, body = ErrorBody, description = "A child did not confirm its identity"),
+        (status = 503, body = ErrorBody, description = "A limit is reached; the error says which"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
 pub(crate) async fn create(
     State(app): State<App>,
     JsonBody(body): JsonBody<CreateSandboxes>,
 ) -> Result<(StatusCode, Json<Vec<Sandbox>>), Failure> {
-    let tag = body.check()?;
-    let sandboxes = to_the_end(async move { app.engine.fork(&tag, body.n).await }).await?;
+    let CheckedCreateSandboxes { tag, ttl, idle_timeout } = body.check()?;
+    let options = SandboxOptions { metadata: Arc::new(body.metadata), ttl, idle_timeout };
+    let started = async move { app.engine.fork_with(&tag, body.n, options).await };
+    let sandboxes = to_the_end(started).await?;
     Ok((StatusCode::CREATED, Json(sandboxes.into_iter().map(convert::sandbox).collect())))
 }
 
@@ -60,4 +96,18 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, Failure> {
     to_the_end(async move { app.engine.remove_sandbox(&id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_does_not_exist_is_refused_by_its_name_and_not_passed_over() {
+        let pair = |name: &str| vec![(name.to_owned(), "v".to_owned())];
+        let filter = metadata_filter(pair("metadata.a.b")).unwrap();
+        assert_eq!(filter, [("a.b".to_owned(), "v".to_owned())]);
+        let refusal = metadata_filter(pair("state")).unwrap_err().body().error;
+        assert!(refusal.starts_with("state: "), "{refusal}");
+    }
 }

@@ -27,13 +27,15 @@ pub(crate) async fn list(State(app): State<App>) -> Json<Vec<Snapshot>> {
 /// Builds a template: boots an image, warms it and freezes it.
 ///
 /// With `Accept: application/x-ndjson` the answer is a stream with the status 200: one
-/// `BuildEvent` a line, the last of which is `snapshot` or `error`. The build goes on when the
-/// client goes away.
+/// `BuildEvent` a line, the last of which is `snapshot` or `error`. With `wait: false` the answer
+/// comes at once, with 202. In every case the build is an operation, which goes on when the client
+/// goes away, and of which nothing is left when it is cancelled.
 #[utoipa::path(post, path = "/v1/snapshots", tag = "snapshots", request_body = CreateSnapshot,
     responses((status = 201, body = Snapshot),
+        (status = 202, body = Snapshot, description = "The template is being built"),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such image"),
-        (status = 409, body = ErrorBody, description = "The tag is taken"),
+        (status = 409, body = ErrorBody, description = "The tag is taken, or it was cancelled"),
         (status = 422, body = ErrorBody, description = "The warm-up failed"),
         (status = 502, body = ErrorBody, description = "The guest did not come up"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
@@ -53,8 +55,12 @@ pub(crate) async fn create(
     if accepts_stream(&headers) {
         return Ok(build::streamed(app.engine, request));
     }
-    let snapshot = build::plain(app.engine, request).await?;
-    Ok((StatusCode::CREATED, Json(convert::snapshot(snapshot))).into_response())
+    let (status, snapshot) = if body.wait {
+        (StatusCode::CREATED, build::plain(app.engine, request).await?)
+    } else {
+        (StatusCode::ACCEPTED, build::begun(&app.engine, request)?)
+    };
+    Ok((status, Json(convert::snapshot(snapshot))).into_response())
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
@@ -116,15 +122,18 @@ fn dependents(engine: &Engine, tag: &SnapshotTag) -> Vec<String> {
 /// Makes a snapshot of the same state that depends on no other.
 ///
 /// Its memory is one layer and its disk one overlay; it has no parent. The original stays and can
-/// be removed afterwards. The answer comes when the new snapshot is ready.
+/// be removed afterwards. The answer comes when the new snapshot is ready; with `wait: false` at
+/// once, with 202. It is an operation, which goes on when the client goes away.
 #[utoipa::path(post, path = "/v1/snapshots/{tag}/compact", tag = "snapshots",
     params(("tag" = String, Path, description = "The snapshot's tag")),
     request_body = CompactSnapshot,
     responses((status = 201, body = Snapshot),
+        (status = 202, body = Snapshot, description = "The snapshot is being written"),
         (status = 400, body = ErrorBody, description = "`to` is missing or no tag"),
         (status = 404, body = ErrorBody, description = "No such snapshot"),
         (status = 409, body = ErrorBody,
-            description = "The snapshot is not ready or damaged, or the tag `to` is taken"),
+            description = "The snapshot is not ready or damaged, the tag `to` is taken, or it was \
+                cancelled"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
 pub(crate) async fn compact(
     State(app): State<App>,
@@ -132,6 +141,10 @@ pub(crate) async fn compact(
     JsonBody(body): JsonBody<CompactSnapshot>,
 ) -> Result<(StatusCode, Json<Snapshot>), Failure> {
     let to = body.check()?;
+    if !body.wait {
+        let begun = app.engine.begin_compact(&tag, &to)?;
+        return Ok((StatusCode::ACCEPTED, Json(convert::snapshot(begun.snapshot))));
+    }
     let made = to_the_end(async move { app.engine.compact_snapshot(&tag, &to).await }).await?;
     Ok((StatusCode::CREATED, Json(convert::snapshot(made))))
 }

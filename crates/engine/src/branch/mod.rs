@@ -22,10 +22,10 @@ mod settle;
 mod stand_by;
 mod window;
 
-pub(crate) use flatten::{flatten_disk, merge_deltas};
+pub(crate) use flatten::{flatten_disk, flatten_inherited_disk, merge_deltas};
 pub use probe::{BranchProbe, ProbedBranch};
 pub(crate) use publish::in_background as publish_in_background;
-pub(crate) use settle::settle;
+pub(crate) use settle::{remove_device_state, settle};
 pub(crate) use stand_by::stand_by;
 
 use std::panic::AssertUnwindSafe;
@@ -37,11 +37,13 @@ use forkd_types::{BranchMode, BranchPhase, PhaseTimes, SnapshotTag};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::admission::BranchPlace;
 use crate::catalog::to_figures;
 use crate::collect::Candidates;
 use crate::engine::Inner;
 use crate::guest::GuestAgent;
-use crate::sandbox::{Machine, SandboxHandle, WatchedMemory};
+use crate::operation::Running;
+use crate::sandbox::{InUse, Machine, SandboxHandle, WatchedMemory};
 use crate::{BranchReport, EngineError, Flaw};
 
 /// A branch that a sandbox's task is asked for.
@@ -49,6 +51,11 @@ pub(crate) struct BranchOrder {
     pub(crate) tag: SnapshotTag,
     pub(crate) mode: BranchMode,
     pub(crate) requested_at: Instant,
+    pub(crate) operation: Running,
+    /// Held until it is over.
+    pub(crate) place: BranchPlace,
+    /// The source is in use until it is over.
+    pub(crate) source: InUse,
     /// Told when the source runs again.
     pub(crate) resumed: oneshot::Sender<()>,
     /// Told how it ended.
@@ -58,8 +65,10 @@ pub(crate) struct BranchOrder {
 impl BranchOrder {
     /// Answers without doing anything.
     pub(crate) fn refuse(self, error: EngineError) {
+        let result = Err(error);
+        self.operation.end(&result);
         // Whoever asked may have gone away.
-        self.done.send(Err(error)).ok();
+        self.done.send(result).ok();
     }
 }
 
@@ -101,23 +110,31 @@ pub(crate) fn run(
     runtime: &Handle,
     order: BranchOrder,
 ) -> Machine {
-    let BranchOrder { tag, mode, requested_at, resumed, done } = order;
-    let span = tracing::info_span!("branch", sandbox = %handle.id(), snapshot = %tag, %mode);
+    let BranchOrder { tag, mode, requested_at, operation, place, source, resumed, done } = order;
+    let (sandbox, id) = (handle.id(), operation.id());
+    let span = tracing::info_span!("branch", %sandbox, snapshot = %tag, operation = %id, %mode);
     let _entered = span.enter();
-    let context = Context { inner, handle, agent, runtime, tag: &tag, mode, requested_at };
+    let operation = &operation;
+    let context =
+        Context { inner, handle, agent, runtime, tag: &tag, mode, requested_at, operation };
     // The paused guard resumes while a panic unwinds; the sandbox need not die of it.
     let taken = AssertUnwindSafe(|| context.take(&mut machine, resumed));
     let result = std::panic::catch_unwind(taken)
         .unwrap_or_else(|_| Err(EngineError::Internal("the branch panicked".to_owned())))
         .map_err(|error| explain(error, &mut machine));
     match &result {
-        Ok(()) => publish::in_background(inner, &tag),
+        Ok(()) => {
+            tracing::info!(took = ?requested_at.elapsed(), "branched");
+            publish::in_background(inner, &tag);
+        }
         Err(error) => {
             tracing::info!(%error, "branch failed");
             settle::remove_device_state(inner, handle.id());
             inner.catalog.fail(&inner.registry, &tag, &describe(error));
         }
     }
+    operation.end(&result);
+    drop((place, source));
     // Whoever asked may have gone away; the snapshot is there all the same.
     done.send(result).ok();
     let superseded = handle.replace_layers(machine.layers());
@@ -130,7 +147,7 @@ fn explain(error: EngineError, machine: &mut Machine) -> EngineError {
     match error {
         EngineError::Capture(lost) => {
             let end = machine.vm.end("while its memory was captured");
-            end.map_or(EngineError::Capture(lost), EngineError::Vmm)
+            end.map_or(EngineError::Capture(lost), EngineError::from)
         }
         other => other,
     }
@@ -159,6 +176,7 @@ struct Context<'a> {
     tag: &'a SnapshotTag,
     mode: BranchMode,
     requested_at: Instant,
+    operation: &'a Running,
 }
 
 impl Context<'_> {
@@ -167,6 +185,8 @@ impl Context<'_> {
     }
 
     fn take(&self, machine: &mut Machine, resumed: oneshot::Sender<()>) -> Result<(), EngineError> {
+        self.operation.check()?;
+        self.operation.step(BranchPhase::Prepare.name());
         let ram = machine.vm.ram();
         let branch =
             ProbedBranch { sandbox: self.handle.id(), tag: self.tag, mode: self.mode, ram };
@@ -186,6 +206,7 @@ impl Context<'_> {
         resumed.send(()).ok();
         let Captured { target, pages, stats } = match after.capture {
             window::Capture::Running(closed) => {
+                self.operation.step(BranchPhase::Sweep.name());
                 steps.time(BranchPhase::Sweep, || closed.sweep())?
             }
             window::Capture::Done(captured) => captured,
@@ -203,6 +224,8 @@ impl Context<'_> {
         report.faults = stats.faults;
         report.fault_service_median = stats.fault_service_median;
         report.fault_service_max = stats.fault_service_max;
+        self.inner.tally.add_faults(&stats.fault_service);
+        self.operation.step(BranchPhase::Seal.name());
         let below = steps.time(BranchPhase::Seal, || {
             self.seal_layer(&after.below, after.sink, pages, &after.device_state)
         })?;

@@ -58,7 +58,7 @@ pub(super) fn device_state(inner: &Inner, id: &SandboxId) -> PathBuf {
 }
 
 /// Removes the device state of a branch that failed.
-pub(super) fn remove_device_state(inner: &Inner, id: &SandboxId) {
+pub(crate) fn remove_device_state(inner: &Inner, id: &SandboxId) {
     let path = device_state(inner, id);
     if let Err(error) = std::fs::remove_file(&path)
         && error.kind() != std::io::ErrorKind::NotFound

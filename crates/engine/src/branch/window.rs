@@ -69,6 +69,9 @@ impl Context<'_> {
             let quiesce = self.agent.quiesce(self.inner.config.deadlines.quiesce);
             let _quiet = steps.time(BranchPhase::Prepare, || self.runtime.block_on(quiesce))?;
             steps.time(BranchPhase::Prepare, || capture.arm())?;
+            // The last moment at which nothing has been done to the source. No event is told here:
+            // who follows them would be woken, and compete with the VMM for a processor.
+            self.operation.commit("its source has been paused")?;
             let mut paused = steps.time(BranchPhase::Pause, || loaded.pause())?;
             steps.time(BranchPhase::SaveDeviceState, || paused.save_device_state())?;
             steps.time(BranchPhase::FreezeDisk, || paused.freeze_disk())?;

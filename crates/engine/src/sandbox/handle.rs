@@ -1,11 +1,15 @@
 //! What the engine knows of a sandbox without asking its task.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
 
 use forkd_types::{LayerId, SandboxId, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 
+use super::use_of::Lease;
+use crate::admission::Place;
 use crate::branch::BranchOrder;
+use crate::events::{Change, EventLog, SandboxChange};
 use crate::guest::GuestAgent;
 use crate::{EngineError, Sandbox};
 
@@ -15,6 +19,8 @@ pub(crate) enum Order {
     Branch(Box<BranchOrder>),
     /// End the VM and remove what belongs to it.
     Remove(oneshot::Sender<()>),
+    /// Let go of the VM, which runs on.
+    Release(oneshot::Sender<()>),
 }
 
 /// Orders that may wait for one sandbox; more are refused as `busy`.
@@ -25,6 +31,7 @@ pub(crate) struct SandboxHandle {
     id: SandboxId,
     view: Mutex<View>,
     orders: mpsc::Sender<Order>,
+    events: Arc<EventLog>,
 }
 
 struct View {
@@ -34,15 +41,26 @@ struct View {
     overlays: Vec<LayerId>,
     /// All memory layers that it maps or that its next branch builds on.
     layers: Vec<LayerId>,
+    lease: Lease,
+    /// Its place among those that there may be.
+    place: Option<Place>,
 }
 
 impl SandboxHandle {
     /// A handle, and the queue that its task takes orders from.
-    pub(crate) fn new(sandbox: Sandbox) -> (Self, mpsc::Receiver<Order>) {
+    pub(crate) fn new(
+        sandbox: Sandbox,
+        place: Place,
+        events: Arc<EventLog>,
+    ) -> (Self, mpsc::Receiver<Order>) {
         let (orders, queue) = mpsc::channel(ORDERS_WAITING_MAX);
-        let view = View { agent: None, overlays: Vec::new(), layers: Vec::new(), sandbox };
-        let id = view.sandbox.id.clone();
-        (Self { id, view: Mutex::new(view), orders }, queue)
+        let options = &sandbox.options;
+        let lease = Lease::new(sandbox.created_at, options.ttl, options.idle_timeout);
+        let id = sandbox.id.clone();
+        let (overlays, layers) = (Vec::new(), Vec::new());
+        let place = Some(place);
+        let view = View { agent: None, overlays, layers, sandbox, lease, place };
+        (Self { id, view: Mutex::new(view), orders, events }, queue)
     }
 
     fn lock(&self) -> MutexGuard<'_, View> {
@@ -55,19 +73,61 @@ impl SandboxHandle {
 
     /// A copy of what is known.
     pub(crate) fn sandbox(&self) -> Sandbox {
-        self.lock().sandbox.clone()
+        self.lock().shown()
     }
 
-    /// Changes what is known.
+    /// Changes or asks how long it may live.
+    pub(super) fn lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
+        change(&mut self.lock().lease)
+    }
+
+    /// Somebody asks something of it.
+    pub(crate) fn touch(&self) {
+        self.lease(|lease| lease.touch(Instant::now()));
+    }
+
+    /// When to look whether its time is over.
+    pub(super) fn lease_end(&self) -> Option<Instant> {
+        self.lease(|lease| lease.end(Instant::now()))
+    }
+
+    /// Whether its time is over.
+    pub(super) fn has_expired(&self) -> bool {
+        self.lease(|lease| lease.has_ended(Instant::now()))
+    }
+
+    /// It is removed: another may take its place.
+    pub(crate) fn leave(&self) {
+        self.lock().place = None;
+    }
+
+    /// Changes what is known, and tells of another state or another reason for it.
     ///
     /// # Panics
     /// In debug builds, when a change of state is not a hop of the table.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Sandbox)) {
+        use SandboxState::{Branching, Dead, Gone, Running, Starting, Stopping};
         let mut view = self.lock();
-        let before = view.sandbox.state;
+        let (before, reason) = (view.sandbox.state, view.sandbox.error.clone());
         change(&mut view.sandbox);
         let after = view.sandbox.state;
         debug_assert!(before == after || before.can_become(after), "{before} -> {after}");
+        if after == Dead
+            && let Some(place) = &mut view.place
+        {
+            place.give_back_memory();
+        }
+        let change = match (before, after) {
+            (Starting, Running) => SandboxChange::Started,
+            // Nobody has heard of it.
+            (Starting, _) => return,
+            (_, after) if after == before && reason == view.sandbox.error => return,
+            (_, Dead) => SandboxChange::Dead,
+            (_, Gone) => SandboxChange::Removed,
+            (_, Starting | Running | Branching | Stopping) => SandboxChange::State,
+        };
+        // While it is locked, so that events have the order of the changes.
+        self.events.push(Change::Sandbox(change, Box::new(view.shown())));
     }
 
     pub(crate) fn set_agent(&self, agent: GuestAgent) {
@@ -123,18 +183,33 @@ impl SandboxHandle {
         }
     }
 
-    /// Queues an order.
-    pub(crate) fn order(&self, order: Order) -> Result<(), EngineError> {
+    /// A place in the queue of orders.
+    pub(crate) fn queue(&self) -> Result<mpsc::Permit<'_, Order>, EngineError> {
         use mpsc::error::TrySendError;
-        self.orders.try_send(order).map_err(|error| match error {
+        self.orders.try_reserve().map_err(|error| match error {
             TrySendError::Full(_) => EngineError::SandboxBusy { id: self.id.clone() },
             TrySendError::Closed(_) => not_running(&self.sandbox()),
         })
     }
 
+    /// Queues an order behind all others, once there is room for it. A task that has ended takes
+    /// none.
+    pub(crate) async fn queue_last(&self, order: Order) {
+        self.orders.send(order).await.ok();
+    }
+
     /// The error for a request that needs a running sandbox.
     pub(crate) fn not_running(&self) -> EngineError {
         not_running(&self.lock().sandbox)
+    }
+}
+
+impl View {
+    /// What others get to see.
+    fn shown(&self) -> Sandbox {
+        let now = Instant::now();
+        let left = self.lease.end(now).map(|end| end.saturating_duration_since(now));
+        Sandbox { expires_at: left.map(|left| SystemTime::now() + left), ..self.sandbox.clone() }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a sandbox's task owns.
 
+use std::sync::Arc;
+
 use forkd_capture::{CaptureTarget, WriteProtection};
 use forkd_store::{Chain, SnapshotManifest};
 use forkd_types::{ByteCount, LayerId};
@@ -75,6 +77,7 @@ impl Machine {
                 .map_or(WriteProtection::Unavailable, WriteProtection::Userfaultfd),
             (false, Protection::Required) => {
                 let why = "write protection is switched off in forkd's configuration";
+                let why = Box::<dyn std::error::Error + Send + Sync>::from(why);
                 return Err(EngineError::LiveUnavailable(why.into()));
             }
             (false, Protection::IfPossible) => WriteProtection::Unavailable,
@@ -111,6 +114,14 @@ impl Machine {
         layers
     }
 
+    /// Lets the VM live on without this process.
+    pub(crate) fn release(self) {
+        let Self { vm, memory, .. } = self;
+        // Ends the capture's thread, and with it the protection of guest RAM.
+        drop(memory);
+        vm.release();
+    }
+
     /// A descriptor that becomes readable when the VMM ends.
     pub(crate) fn exit_watch(&self) -> Result<AsyncFd<std::os::fd::OwnedFd>, EngineError> {
         let internal = |error: std::io::Error| EngineError::Internal(error.to_string());
@@ -132,6 +143,6 @@ pub(crate) enum Protection {
 fn live_unavailable(error: VmmError) -> EngineError {
     match error {
         VmmError::Gone { .. } | VmmError::Silent { .. } => error.into(),
-        other => EngineError::LiveUnavailable(Box::new(other)),
+        other => EngineError::LiveUnavailable(Arc::new(other)),
     }
 }

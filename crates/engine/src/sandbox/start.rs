@@ -10,28 +10,44 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use forkd_store::{Layer, SandboxRow, SnapshotRow, StoreError};
+use forkd_store::{Layer, SnapshotRow, StoreError};
 use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
+use tracing::Instrument as _;
 
+use super::record::row_of;
 use super::task::SandboxTask;
 use super::{Machine, SandboxHandle, blocking};
+use crate::admission::Place;
 use crate::engine::Inner;
 use crate::guest::GuestAgent;
 use crate::images::{self, Image};
-use crate::{EngineError, Sandbox, identity, view};
+use crate::{EngineError, Sandbox, SandboxOptions, identity, view};
 
 /// Starts one child of the snapshot `tag`.
 pub(crate) async fn start_child(
     inner: &Arc<Inner>,
     tag: &SnapshotTag,
+    place: Place,
+    options: SandboxOptions,
+) -> Result<Sandbox, EngineError> {
+    let id = SandboxId::random();
+    let span = tracing::info_span!("start", sandbox = %id, snapshot = %tag);
+    start(inner, tag, id, place, options).instrument(span).await
+}
+
+async fn start(
+    inner: &Arc<Inner>,
+    tag: &SnapshotTag,
+    id: SandboxId,
+    place: Place,
+    options: SandboxOptions,
 ) -> Result<Sandbox, EngineError> {
     let begun = Instant::now();
     let row = inner.catalog.ready(tag)?;
     inner.require_compatible(&row)?;
-    let id = SandboxId::random();
-    let (handle, orders) = SandboxHandle::new(Sandbox {
+    let sandbox = Sandbox {
         id: id.clone(),
         snapshot_tag: tag.clone(),
         created_at: SystemTime::now(),
@@ -41,17 +57,24 @@ pub(crate) async fn start_child(
         hostname: id.to_string(),
         started_in: None,
         error: None,
-    });
+        options,
+        expires_at: None,
+    };
+    let (handle, orders) = SandboxHandle::new(sandbox, place, Arc::clone(&inner.events));
     let handle = Arc::new(handle);
     // Known from here on, so that nobody removes the snapshot under it.
     inner.add_sandbox(Arc::clone(&handle));
     match bring_up(inner, &row, &handle).await {
         Ok(machine) => {
+            handle.touch();
             handle.update(|sandbox| {
                 sandbox.state = SandboxState::Running;
                 sandbox.started_in = Some(begun.elapsed());
             });
+            // From here on it is taken over if this daemon dies.
+            inner.record(&handle, &machine)?;
             SandboxTask::spawn(Arc::clone(inner), Arc::clone(&handle), machine, orders)?;
+            tracing::info!(took = ?begun.elapsed(), "started");
             Ok(handle.sandbox())
         }
         Err(error) => {
@@ -129,29 +152,15 @@ fn start_machine(
         start: Start::Load,
         deadlines: inner.config.deadlines,
     };
-    // The row is there before the process and names it once it takes commands. A daemon that dies
-    // in the milliseconds between leaves a VMM that the next one does not find; its files it does.
-    inner.registry.put_sandbox(&sandbox_row(handle, None))?;
+    // The row is there before the process: whoever finds the process knows what it is of.
+    inner.registry.put_sandbox(&row_of(handle, None, None)?)?;
     let vm = Vm::start(spec, &inner.tools)?;
     let pid = vm.pid();
     let started = identity::process_started(pid);
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok();
-    inner.registry.put_sandbox(&sandbox_row(handle, number.zip(started)))?;
+    inner.registry.put_sandbox(&row_of(handle, number.zip(started), None)?)?;
     handle.update(|sandbox| sandbox.pid = number);
     Ok(Machine::new(vm, manifest.clone(), overlays, image.root_disk.map(|(_, bytes)| bytes)))
-}
-
-/// The row that lets another daemon find this sandbox.
-fn sandbox_row(handle: &SandboxHandle, process: Option<(u32, u64)>) -> SandboxRow {
-    let sandbox = handle.sandbox();
-    SandboxRow {
-        id: sandbox.id,
-        snapshot_tag: sandbox.snapshot_tag,
-        process,
-        state: sandbox.state,
-        created_at: sandbox.created_at,
-        overlays: handle.overlays(),
-    }
 }
 
 /// The image that a snapshot goes back to, as it was then.
@@ -194,10 +203,8 @@ fn damaged(row: &SnapshotRow, what: &'static str, id: &LayerId, state: &str) -> 
 
 /// Opens the layers of a snapshot, base first; one that is missing or damaged is refused by name.
 pub(crate) fn open_layers(inner: &Inner, row: &SnapshotRow) -> Result<Vec<Layer>, EngineError> {
-    inner.open_chain(&row.manifest.layers).map_err(|error| match error {
-        EngineError::Store(error) => damaged_layer(row, error),
-        other => other,
-    })
+    let open = |id| inner.files.open_layer(id).map_err(|error| damaged_layer(row, error));
+    row.manifest.layers.iter().map(open).collect()
 }
 
 /// The error for a snapshot of which a layer is missing or damaged, as the store says.

@@ -8,6 +8,7 @@ use forkd_types::SandboxState;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::{Machine, Order, SandboxHandle, blocking};
 use crate::EngineError;
@@ -37,16 +38,37 @@ impl SandboxTask {
     ) -> Result<(), EngineError> {
         let exit = machine.exit_watch()?;
         let tasks = inner.tasks.clone();
+        let span = tracing::info_span!(parent: None, "sandbox", sandbox = %handle.id());
         let task = Self { inner, handle, orders, machine: Some(machine), look_again: None };
-        tasks.spawn(task.run(exit));
+        tasks.spawn(task.run(Some(exit)).instrument(span));
         Ok(())
     }
 
-    async fn run(mut self, exit: AsyncFd<OwnedFd>) {
+    /// Starts the task of a sandbox whose VM is lost: it waits to be removed.
+    pub(crate) fn spawn_dead(
+        inner: Arc<Inner>,
+        handle: Arc<SandboxHandle>,
+        orders: mpsc::Receiver<Order>,
+    ) {
+        let tasks = inner.tasks.clone();
+        let task = Self { inner, handle, orders, machine: None, look_again: None };
+        tasks.spawn(task.run(None));
+    }
+
+    async fn run(mut self, exit: Option<AsyncFd<OwnedFd>>) {
         loop {
+            let lease_end = self.handle.lease_end().map(Instant::from_std);
             tokio::select! {
                 biased;
-                _ = exit.readable(), if self.machine.is_some() => self.vmm_ended().await,
+                () = sleep_until(lease_end), if lease_end.is_some() => {
+                    // It may have been used meanwhile.
+                    if self.handle.has_expired() {
+                        tracing::info!("its time is over");
+                        self.remove().await;
+                        return;
+                    }
+                }
+                () = ended(exit.as_ref()), if self.machine.is_some() => self.vmm_ended().await,
                 () = sleep_until(self.look_again), if self.look_again.is_some() => {
                     self.settle().await;
                 }
@@ -55,6 +77,11 @@ impl SandboxTask {
                     Some(Order::Remove(done)) => {
                         self.remove().await;
                         // Whoever asked may have gone away; the sandbox is removed all the same.
+                        done.send(()).ok();
+                        return;
+                    }
+                    Some(Order::Release(done)) => {
+                        self.release().await;
                         done.send(()).ok();
                         return;
                     }
@@ -86,7 +113,7 @@ impl SandboxTask {
             order.refuse(error);
             return;
         }
-        let (Some(machine), Ok(agent)) = (self.machine.take(), self.handle.agent()) else {
+        let (Some(mut machine), Ok(agent)) = (self.machine.take(), self.handle.agent()) else {
             order.refuse(self.handle.not_running());
             return;
         };
@@ -94,7 +121,12 @@ impl SandboxTask {
         let (inner, handle) = (Arc::clone(&self.inner), Arc::clone(&self.handle));
         let runtime = tokio::runtime::Handle::current();
         let back = blocking(move || {
+            branch::flatten_inherited_disk(&inner, &handle, &mut machine);
             let mut machine = branch::run(&inner, &handle, machine, &agent, &runtime, order);
+            handle.update(|sandbox| sandbox.branch_count += 1);
+            if let Err(error) = inner.record(&handle, &machine) {
+                tracing::warn!(sandbox = %handle.id(), %error, "a branch is not written down");
+            }
             branch::merge_deltas(&inner, &handle, &mut machine);
             branch::flatten_disk(&inner, &handle, &mut machine);
             branch::stand_by(&inner, &handle, &mut machine);
@@ -103,7 +135,6 @@ impl SandboxTask {
         match back.await {
             Ok(machine) => {
                 self.machine = Some(machine);
-                self.handle.update(|sandbox| sandbox.branch_count += 1);
                 self.settle().await;
             }
             Err(error) => self.lost(&error),
@@ -162,6 +193,18 @@ impl SandboxTask {
         });
     }
 
+    /// The VM runs on without us. Its protected pages are released with the descriptor.
+    async fn release(&mut self) {
+        self.handle.forget_agent();
+        let Some(machine) = self.machine.take() else { return };
+        if let Err(error) = self.inner.record(&self.handle, &machine) {
+            tracing::error!(sandbox = %self.handle.id(), %error, "a sandbox is not written down");
+        }
+        if let Err(error) = blocking(move || machine.release()).await {
+            tracing::error!(sandbox = %self.handle.id(), %error, "a VM was not let go in order");
+        }
+    }
+
     async fn remove(&mut self) {
         self.handle.update(|sandbox| sandbox.state = SandboxState::Stopping);
         self.handle.forget_agent();
@@ -172,6 +215,15 @@ impl SandboxTask {
         }
         self.handle.update(|sandbox| sandbox.state = SandboxState::Gone);
         self.inner.discard_sandbox(&self.handle);
+    }
+}
+
+/// Waits for the end of the VMM that `exit` tells of.
+async fn ended(exit: Option<&AsyncFd<OwnedFd>>) {
+    match exit {
+        // An error of the descriptor is looked at like an end.
+        Some(exit) => drop(exit.readable().await),
+        None => std::future::pending().await,
     }
 }
 

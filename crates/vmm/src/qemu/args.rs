@@ -156,6 +156,18 @@ fn root_disk(args: &mut Args, disk: &Disk) {
     args.pair("-device", &format!("virtio-blk-device,drive={below},{errors}"));
 }
 
+/// The block node of the overlay with the given number.
+pub(crate) fn overlay_node(number: usize) -> String {
+    format!("overlay{number}")
+}
+
+/// The number of the overlay that the block node `name` belongs to, if it is one of ours. Each has
+/// a node for its format and one for its file.
+pub(crate) fn overlay_number(name: &str) -> Option<usize> {
+    let name = name.strip_suffix("-file").unwrap_or(name);
+    name.strip_prefix("overlay")?.parse().ok()
+}
+
 /// The node of an overlay's file. Locking is off because the store guarantees that an overlay has
 /// one writer, and frozen ones none.
 fn overlay_file(overlay: &crate::DiskOverlay, read_only: bool) -> serde_json::Value {
@@ -271,6 +283,17 @@ mod tests {
     fn a_disk_error_is_told_to_the_guest_and_does_not_stop_it() {
         let line = line(&spec());
         assert!(line.contains("werror=report") && line.contains("rerror=report"), "{line}");
+    }
+
+    #[test]
+    fn both_nodes_of_an_overlay_have_its_number_and_other_nodes_none() {
+        let overlay = DiskOverlay { path: "/o".into(), node: overlay_node(12) };
+        for node in super::super::settle::nodes_of(&overlay) {
+            assert_eq!(overlay_number(&node), Some(12), "{node}");
+        }
+        for other in ["base", "base-file", "overlay", "overlay-file", "#block123"] {
+            assert_eq!(overlay_number(other), None, "{other}");
+        }
     }
 
     #[test]

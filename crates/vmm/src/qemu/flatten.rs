@@ -14,7 +14,8 @@ use qapi::qmp;
 use super::{Vm, args};
 use crate::{DiskOverlay, VmmError};
 
-const JOB: &str = "flatten";
+/// The name of the job in the VMM.
+pub(super) const JOB: &str = "flatten";
 /// How often QEMU is asked whether it is done.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -3,6 +3,7 @@
 //! [`Vm`] owns the process and its monitors. A child is started with [`Start::Load`], gets its
 //! memory mapped and its device state loaded by [`Vm::load`], and runs from [`Vm::resume`] on.
 
+mod adopt;
 mod args;
 mod flatten;
 mod monitor;
@@ -22,6 +23,7 @@ use rustix::process::Pid;
 
 pub use args::cpu_model;
 pub(crate) use monitor::{Monitor, Role};
+pub use process::processes_in;
 pub use version::{default_program, version};
 
 use self::process::Process;
@@ -58,8 +60,8 @@ pub(crate) struct Monitors {
 }
 
 impl Monitors {
-    fn connect(directory: &Path) -> Result<Self, VmmError> {
-        let until = Instant::now() + limit::VMM_START_DEADLINE;
+    fn connect(directory: &Path, deadline: Duration) -> Result<Self, VmmError> {
+        let until = Instant::now() + deadline;
         let connect = |role: Role| {
             let left = until.saturating_duration_since(Instant::now());
             Monitor::connect(&directory.join(role.socket_name()), left)
@@ -86,12 +88,13 @@ impl Vm {
             create_placeholder(spec.ram.path(), spec.memory.get())?;
         }
         let mut process = Process::start(&spec, tools)?;
-        let connected = Monitors::connect(&spec.directory).and_then(|monitors| {
-            let socket = process::shim_socket(&spec.directory);
-            let shim = ShimClient::connect(&socket, spec.deadlines.reply)?;
-            let ram = GuestRam::find(process.pid(), spec.ram.path(), spec.memory)?;
-            Ok((monitors, shim, ram))
-        });
+        let connected =
+            Monitors::connect(&spec.directory, limit::VMM_START_DEADLINE).and_then(|monitors| {
+                let socket = process::shim_socket(&spec.directory);
+                let shim = ShimClient::connect(&socket, spec.deadlines.reply)?;
+                let ram = GuestRam::find(process.pid(), spec.ram.path(), spec.memory)?;
+                Ok((monitors, shim, ram))
+            });
         let (monitors, shim, ram) =
             connected.map_err(|error| process.explain("while it started", error))?;
         let overlays_made = spec.disk.as_ref().map_or(0, |disk| disk.overlays.len());
@@ -177,7 +180,7 @@ impl Vm {
 
     /// A name that no block node of this VM has had.
     fn next_node(&mut self) -> String {
-        let node = format!("overlay{}", self.overlays_made);
+        let node = args::overlay_node(self.overlays_made);
         self.overlays_made += 1;
         node
     }

@@ -13,7 +13,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use forkd_sys::shim_wire;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::args::{self, Listeners};
 use super::monitor::Role;
@@ -28,13 +28,15 @@ const END_DEADLINE: Duration = Duration::from_millis(500);
 /// A killed process is gone within microseconds, unless the host is out of memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(10);
 
-/// A running VMM. Dropping it kills the process and collects it.
+/// A running VMM. Dropping it kills the process and collects it, unless it is released.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
+    /// None for a process that another daemon has started: its exit status goes to init.
+    child: Option<Child>,
     pid: Pid,
     pidfd: OwnedFd,
     log: PathBuf,
+    released: bool,
 }
 
 /// The socket of the shim in a VM's directory.
@@ -86,7 +88,30 @@ impl Process {
         // The child has not been waited for, so its number cannot mean another process yet.
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(|errno| spawn_failed(errno.into()))?;
-        Ok(Self { child, pid, pidfd, log: log_path })
+        Ok(Self { child: Some(child), pid, pidfd, log: log_path, released: false })
+    }
+
+    /// The running process `pid`, which another daemon has started with `spec`.
+    pub(crate) fn adopt(pid: Pid, spec: &VmSpec) -> Result<Self, VmmError> {
+        let log = spec.vmm_log();
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| {
+            let last_words =
+                format!("{errno}; {}", tail(&log, LAST_WORDS_BYTES).unwrap_or_default());
+            VmmError::Gone { during: "before it was taken over".to_owned(), last_words }
+        })?;
+        Ok(Self { child: None, pid, pidfd, log, released: false })
+    }
+
+    /// Leaves the process alone: it lives on.
+    pub(crate) fn release(mut self) {
+        self.released = true;
+    }
+
+    /// Leaves the process alone after an attempt to take it over. Gives what went wrong.
+    pub(crate) fn abandon(mut self, during: &str, error: VmmError) -> VmmError {
+        let error = self.explain(during, error);
+        self.release();
+        error
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -114,8 +139,9 @@ impl Process {
 
     /// The end of what the VMM wrote, with how it ended, for errors.
     pub(crate) fn last_words(&mut self) -> String {
-        let status = match self.child.try_wait() {
-            Ok(Some(status)) => format!("{status}"),
+        let status = match self.child.as_mut().map(Child::try_wait) {
+            Some(Ok(Some(status))) => format!("{status}"),
+            None if self.has_ended() => "exit status unknown: an earlier daemon's".to_owned(),
             _ => "still running".to_owned(),
         };
         let log = tail(&self.log, LAST_WORDS_BYTES).unwrap_or_default();
@@ -144,8 +170,13 @@ impl Process {
         }
         if self.ended_within(KILL_DEADLINE) {
             // Collects the exit status, so that no zombie remains.
-            if let Err(error) = self.child.wait() {
+            if let Some(Err(error)) = self.child.as_mut().map(Child::wait) {
                 tracing::error!(pid = self.pid.as_raw_nonzero(), %error, "cannot reap a VMM");
+            }
+            if self.child.is_none() {
+                // It is our child only if it was released in this very process.
+                let this = WaitId::PidFd(self.pidfd.as_fd());
+                rustix::process::waitid(this, WaitIdOptions::EXITED).ok();
             }
         } else {
             tracing::error!(pid = self.pid.as_raw_nonzero(), "a killed VMM does not end");
@@ -155,8 +186,28 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.kill();
+        if !self.released {
+            self.kill();
+        }
     }
+}
+
+/// VMMs that were started with directories below `run_dir`, whoever started them.
+#[must_use]
+pub fn processes_in(run_dir: &Path) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(Pid::from_raw).filter(|pid| is_vmm_in(*pid, run_dir)).collect()
+}
+
+/// The shim's variable tells a VMM from another program that has such a path as an argument.
+fn is_vmm_in(pid: Pid, run_dir: &Path) -> bool {
+    let read =
+        |file| fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap_or_default();
+    let has = |text: Vec<u8>, wanted: &[u8]| text.windows(wanted.len()).any(|part| part == wanted);
+    let directory = format!("{}/sb-", run_dir.display());
+    has(read("cmdline"), directory.as_bytes())
+        && has(read("environ"), format!("{}=", shim_wire::LISTEN_FD_VARIABLE).as_bytes())
 }
 
 fn listen(path: &Path) -> Result<UnixListener, VmmError> {

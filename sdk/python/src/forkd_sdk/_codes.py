@@ -18,11 +18,16 @@ __all__ = [
     "HostRefusedError",
     "ImageNotFoundError",
     "InternalError",
+    "LimitReachedError",
     "LiveUnavailableError",
     "MethodNotAllowedError",
     "NoSpaceError",
     "NotJsonError",
+    "OperationCancelledError",
+    "OperationNotCancellableError",
+    "OperationNotFoundError",
     "OutputTooLargeError",
+    "PeerRefusedError",
     "RenewalNotConfirmedError",
     "RequestTooLargeError",
     "RouteNotFoundError",
@@ -36,6 +41,7 @@ __all__ = [
     "SnapshotNotReadyError",
     "StoreFailedError",
     "TagTakenError",
+    "UnauthorizedError",
     "VmmFailedError",
     "WarmFailedError",
 ]
@@ -47,6 +53,22 @@ class BadRequestError(ApiError):
     """
 
     code = "bad_request"
+
+
+class UnauthorizedError(ApiError):
+    """The request has no token, or one that is not known. Status 401; remedy: send
+    `Authorization: Bearer` with a token of the daemon's token file (FORKD_TOKEN).
+    """
+
+    code = "unauthorized"
+
+
+class PeerRefusedError(ApiError):
+    """The peer's user is neither the daemon's nor root. Status 403; remedy: run the command as
+    the daemon's user, or use TCP with a token.
+    """
+
+    code = "peer_refused"
 
 
 class HostRefusedError(ApiError):
@@ -79,6 +101,14 @@ class ImageNotFoundError(ApiError):
     """No such image. Status 404; remedy: list the images with `forkd images`."""
 
     code = "image_not_found"
+
+
+class OperationNotFoundError(ApiError):
+    """No such operation. Status 404; remedy: list the operations with `forkd operations`; only
+    the last ones that ended are kept.
+    """
+
+    code = "operation_not_found"
 
 
 class GuestFileNotFoundError(ApiError, FileNotFoundError):
@@ -151,6 +181,22 @@ class ChainTooDeepError(ApiError):
     """
 
     code = "chain_too_deep"
+
+
+class OperationNotCancellableError(ApiError):
+    """The operation has ended or come too far. Status 409; remedy: wait for its end, then
+    remove what it has made.
+    """
+
+    code = "operation_not_cancellable"
+
+
+class OperationCancelledError(ApiError):
+    """Somebody cancelled the operation that did the request. Status 409; remedy: ask again;
+    nothing is left of what was cancelled.
+    """
+
+    code = "operation_cancelled"
 
 
 class LiveUnavailableError(ApiError):
@@ -263,6 +309,16 @@ class SandboxBusyError(ApiError):
     code = "sandbox_busy"
 
 
+class LimitReachedError(ApiError):
+    """The daemon has as much as it is allowed to. Status 503; remedy: remove what is no longer
+    needed, wait for branches under way, or start the daemon with more: `forkd serve` has --max-
+    sandboxes, --max-guest-memory-mib and --max-branches, or set FORKD_MAX_SANDBOXES,
+    FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES.
+    """
+
+    code = "limit_reached"
+
+
 class GuestSilentError(ApiError):
     """The guest agent did not answer in time. Status 504; remedy: the guest may be overloaded:
     try again, or look at `forkd logs`.
@@ -281,11 +337,14 @@ class NoSpaceError(ApiError):
 
 BY_CODE: dict[str, type[ApiError]] = {
     "bad_request": BadRequestError,
+    "unauthorized": UnauthorizedError,
+    "peer_refused": PeerRefusedError,
     "host_refused": HostRefusedError,
     "route_not_found": RouteNotFoundError,
     "snapshot_not_found": SnapshotNotFoundError,
     "sandbox_not_found": SandboxNotFoundError,
     "image_not_found": ImageNotFoundError,
+    "operation_not_found": OperationNotFoundError,
     "file_not_found": GuestFileNotFoundError,
     "method_not_allowed": MethodNotAllowedError,
     "tag_taken": TagTakenError,
@@ -295,6 +354,8 @@ BY_CODE: dict[str, type[ApiError]] = {
     "snapshot_in_use": SnapshotInUseError,
     "sandbox_not_running": SandboxNotRunningError,
     "chain_too_deep": ChainTooDeepError,
+    "operation_not_cancellable": OperationNotCancellableError,
+    "operation_cancelled": OperationCancelledError,
     "live_unavailable": LiveUnavailableError,
     "request_too_large": RequestTooLargeError,
     "not_json": NotJsonError,
@@ -309,6 +370,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "renewal_not_confirmed": RenewalNotConfirmedError,
     "guest_failed": GuestFailedError,
     "sandbox_busy": SandboxBusyError,
+    "limit_reached": LimitReachedError,
     "guest_silent": GuestSilentError,
     "no_space": NoSpaceError,
 }

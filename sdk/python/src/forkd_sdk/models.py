@@ -184,40 +184,41 @@ class Image:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """Something that takes longer than a moment."""
+    """A long request: it can be looked at, waited for and, up to some point, cancelled."""
 
     created_at_unix: int
-    """When it was requested, in seconds since 1970."""
+    """When it began, in seconds since 1970."""
 
     id: str
-    """Its name, `op-` and hexadecimal digits."""
+    """Its name, `op-` and twelve hexadecimal digits."""
 
     kind: str
-    """`template`, `branch`, `compact`, `publish`, `flatten` or `restore`."""
+    """`template`, `branch`, `compact`, `publish` (makes a snapshot durable) or `flatten`
+    (merges layers or overlays of a running sandbox).
+    """
 
     state: str
     """`running`, `succeeded`, `failed` or `cancelled`."""
 
-    step: str | None
-    """What it does now, or did last."""
+    step: str
+    """What it is at, or was at last, in words: for people."""
 
     done: int | None = None
-    """How much of `total` is done."""
+    """Parts of the step that are done."""
 
     ended_at_unix: int | None = None
     """When it ended, in seconds since 1970."""
 
     error: ErrorBody | None = None
-    """Why it failed."""
 
     sandbox_id: str | None = None
-    """The sandbox it is about."""
+    """The sandbox that it works on."""
 
     snapshot_tag: str | None = None
-    """The snapshot it is about."""
+    """The snapshot that it makes, or makes durable."""
 
     total: int | None = None
-    """How much there is to do."""
+    """All parts of the step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,19 +302,19 @@ class Sandbox:
     """Why it is dead."""
 
     expires_at_unix: int | None = None
-    """When it will be removed, in seconds since 1970."""
+    """When it will be removed unless it is used before, in seconds since 1970."""
 
     guest_addr: str | None = None
     """Its address; null when it has no network."""
 
     idle_timeout_secs: int | None = None
-    """How long it may go unused, in seconds."""
+    """Seconds from its last use to its removal."""
 
     memory_limit_mib: int | None = None
     """Always null: a sandbox cannot use more memory than its guest RAM."""
 
     metadata: dict[str, str] = field(default_factory=dict)
-    """What the creator noted."""
+    """Its creator's words."""
 
     netns: str | None = None
     """Its network namespace on the host; null when it has no network."""
@@ -325,7 +326,7 @@ class Sandbox:
     """From the request until its guest agent had confirmed the renewal, in milliseconds."""
 
     ttl_secs: int | None = None
-    """How long it may live, in seconds."""
+    """Seconds from its creation to its removal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,7 +401,7 @@ class Snapshot:
     """How the branch was taken: `live`, `diff` or `full`."""
 
     operation_id: str | None = None
-    """The operation that makes it, while one does."""
+    """The operation that makes it, while its status is `writing`."""
 
     parent_tag: str | None = None
     """The snapshot whose layers it builds on."""

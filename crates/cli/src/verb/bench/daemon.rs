@@ -28,7 +28,8 @@ impl OwnDaemon {
         // The path of a socket is short.
         let home = TempDir::with_prefix("fb-").context("create a directory")?;
         let hot = directory_in(hot.unwrap_or(Path::new(SHARED_MEMORY)))?;
-        let mut options = option("--home", home.path());
+        let mut options = vec!["--stop-sandboxes".into()];
+        options.extend(option("--home", home.path()));
         options.extend(option("--hot-dir", hot.path()));
         let run_dir = home.path().join("run");
         settings::secure_run_dir(&run_dir)?;

@@ -1,18 +1,20 @@
-//! Goal: a daemon that is killed at any edge of a branch leaves nothing that the next one does not
-//! clean up: the source is ended, the snapshot failed (or ready, if it was), templates are usable.
+//! Goal: when a daemon is killed at any edge of a branch, the next one takes the source over: it
+//! runs, with the right memory and disk, and its next branch is right. The snapshot is failed (or
+//! ready, if it was), and nothing is left without an owner.
 //!
-//! Method: this test program starts itself as another process, whose engine takes a branch and
-//! kills itself with SIGKILL at the edge. An engine is then opened in the same directories. Breaks
-//! when a process, a file or a row survives without an owner.
+//! Method: this test program starts itself as another process, whose engine takes two branches and
+//! kills itself with SIGKILL at an edge of the second: an overlay and loaded commands stand by
+//! then. An engine is opened in the same directories. Breaks when a guest stays paused, a page
+//! stays protected, or a process, a file or a row survives without an owner.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use forkd_engine::{BranchProbe, EngineError, ProbedBranch};
-use forkd_testkit::{Lab, block_on};
-use forkd_types::{BranchPhase, SnapshotStatus, SnapshotTag};
+use forkd_engine::{AtShutDown, BranchProbe, EngineError, ProbedBranch};
+use forkd_testkit::{Guest, Lab, block_on};
+use forkd_types::{BranchPhase, SandboxState, SnapshotStatus, SnapshotTag};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::scene::ALONE;
@@ -20,15 +22,16 @@ use crate::scene::ALONE;
 /// The directories of the lab, colon-separated, and the edge.
 const DIRECTORIES: &str = "FORKD_FAULT_DIRECTORIES";
 const EDGE: &str = "FORKD_FAULT_EDGE";
-const DAEMON: &str = "killed_daemon_leaves_nothing_at_any_edge::the_daemon_that_kills_itself";
+const DAEMON: &str = "source_outlives_a_daemon_killed_at_any_edge::the_daemon_that_kills_itself";
+const FIRST_TAG: &str = "first";
 const TAG: &str = "interrupted";
 
 #[derive(Debug)]
 struct SelfKiller(BranchPhase);
 
 impl SelfKiller {
-    fn reach(&self, phase: BranchPhase) {
-        if phase == self.0 {
+    fn reach(&self, phase: BranchPhase, tag: &SnapshotTag) {
+        if phase == self.0 && tag.as_str() == TAG {
             kill_process(getpid(), Signal::KILL).unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }
@@ -36,13 +39,13 @@ impl SelfKiller {
 }
 
 impl BranchProbe for SelfKiller {
-    fn before(&self, phase: BranchPhase, _: &ProbedBranch<'_>) -> Result<(), EngineError> {
-        self.reach(phase);
+    fn before(&self, phase: BranchPhase, branch: &ProbedBranch<'_>) -> Result<(), EngineError> {
+        self.reach(phase, branch.tag);
         Ok(())
     }
 
-    fn before_publish(&self, _: &SnapshotTag) -> Result<(), EngineError> {
-        self.reach(BranchPhase::Publish);
+    fn before_publish(&self, tag: &SnapshotTag) -> Result<(), EngineError> {
+        self.reach(BranchPhase::Publish, tag);
         Ok(())
     }
 }
@@ -58,7 +61,13 @@ fn the_daemon_that_kills_itself() {
         let paths = [(); 3].map(|()| paths.next().unwrap());
         let lab = Lab::in_directories(paths, Some(Arc::new(SelfKiller(phase)))).await;
         let source = lab.one(&"python-256".parse().unwrap()).await;
-        source.sh("dd if=/dev/urandom of=/tmp/dirt bs=1M count=8 2>/dev/null; sync").await;
+        source
+            .sh("dd if=/dev/zero of=/tmp/dirt bs=1M count=8 2>/dev/null; \
+                 echo here > /tmp/memory; echo there > /srv/disk; sync")
+            .await;
+        let first = source.try_branch_as(&FIRST_TAG.parse().unwrap()).await;
+        first.expect("the first branch is taken");
+        lab.wait_durable(&FIRST_TAG.parse().unwrap()).await;
         let branched = source.try_branch_as(&TAG.parse().unwrap()).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         panic!("not killed: {branched:?}");
@@ -80,13 +89,13 @@ fn start_and_lose_daemon(lab: &Lab, phase: BranchPhase) {
 }
 
 #[test]
-fn the_next_daemon_cleans_up_after_one_that_was_killed_at_any_edge() {
+fn the_next_daemon_takes_the_source_over_from_one_that_was_killed_at_any_edge() {
     block_on(async {
         let _alone = ALONE.lock().await;
         let lab = Lab::new().await;
         let template = lab.template("python", 256).await;
         lab.wait_durable(&template).await;
-        lab.engine.shut_down().await;
+        lab.engine.shut_down(AtShutDown::Remove).await;
         let config = lab.config().clone();
         let paths = [config.state_dir.as_path(), &config.hot_dir, &config.run_dir];
         for phase in BranchPhase::ALL {
@@ -94,38 +103,44 @@ fn the_next_daemon_cleans_up_after_one_that_was_killed_at_any_edge() {
             assert_eq!(lab.vmm_count(), 1, "{phase}: a VM outlives its daemon");
             let next = Lab::in_directories(paths, None).await;
             check(&next, phase).await;
-            next.engine.shut_down().await;
+            next.engine.shut_down(AtShutDown::Remove).await;
             assert_eq!(next.leftovers(), Vec::<PathBuf>::new(), "{phase}: at the end");
         }
     });
 }
 
 async fn check(lab: &Lab, phase: BranchPhase) {
-    assert_eq!(lab.engine.sandboxes(), [], "{phase}");
-    let begun = Instant::now();
-    while lab.vmm_count() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{phase}: the VM was not ended");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let sandboxes = lab.engine.sandboxes();
+    assert_eq!(sandboxes.len(), 1, "{phase}");
+    assert_eq!(sandboxes[0].state, SandboxState::Running, "{phase}: {sandboxes:?}");
+    assert_eq!(lab.vmm_count(), 1, "{phase}");
     assert_eq!(lab.leftovers(), Vec::<PathBuf>::new(), "{phase}");
     let tag: SnapshotTag = TAG.parse().unwrap();
     let snapshot = lab.engine.snapshot(&tag).unwrap();
     if phase == BranchPhase::Publish {
         assert_eq!(snapshot.status, SnapshotStatus::Ready, "{phase}");
-        let child = lab.one(&tag).await;
-        assert_eq!(child.sh("wc -c < /tmp/dirt").await, "8388608");
-        child.remove().await;
-        lab.engine.delete_snapshot(&tag, forkd_engine::DeletePolicy::Refuse).await.unwrap();
+        check_content(&lab.one(&tag).await, phase).await;
     } else {
         assert_eq!(snapshot.status, SnapshotStatus::Failed, "{phase}");
         assert!(snapshot.error.unwrap().contains("the daemon ended"), "{phase}");
     }
-    let source = lab.one(&"python-256".parse().unwrap()).await;
-    source.sh("echo here > /tmp/memory; echo there > /srv/disk; sync").await;
+    let source = Guest::new(lab, sandboxes[0].id.clone());
+    check_content(&source, phase).await;
+    // Onto memory that was protected, and onto the overlay that was on top.
+    source.sh("dd if=/dev/urandom of=/srv/more bs=1M count=4 2>/dev/null; sync").await;
+    let digest = source.sh("md5sum < /srv/more").await;
     let (next, children) = source.branch_into(1).await;
-    assert_eq!(children[0].sh("cat /tmp/memory /srv/disk").await, "here\nthere", "{phase}");
-    for guest in [children[0].clone(), source] {
-        guest.remove().await;
+    check_content(&children[0], phase).await;
+    assert_eq!(children[0].sh("md5sum < /srv/more").await, digest, "{phase}");
+    for sandbox in lab.engine.sandboxes() {
+        Guest::new(lab, sandbox.id).remove().await;
     }
-    lab.engine.delete_snapshot(&next, forkd_engine::DeletePolicy::Refuse).await.unwrap();
+    for tag in [&next, &tag, &FIRST_TAG.parse().unwrap()] {
+        lab.engine.delete_snapshot(tag, forkd_engine::DeletePolicy::Refuse).await.unwrap();
+    }
+}
+
+async fn check_content(guest: &Guest<'_>, phase: BranchPhase) {
+    let content = guest.sh("cat /tmp/memory /srv/disk; wc -c < /tmp/dirt").await;
+    assert_eq!(content, "here\nthere\n8388608", "{phase}");
 }

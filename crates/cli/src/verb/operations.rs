@@ -1,0 +1,47 @@
+//! `forkd operations`: what takes long, and what took long.
+
+use crate::args::Global;
+use crate::output::{self, Align, Table, or_dash};
+use crate::{connect, report};
+
+/// List operations: those that run, and the last ones that ended
+///
+/// Builds of templates, branches, compactions, publications (a snapshot becomes durable), merges.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  forkd operations\n  forkd operations --state running")]
+pub(crate) struct Options {
+    /// Only those with this state: running, succeeded, failed or cancelled
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+}
+
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
+    let client = connect::client(global).await?;
+    let operations = client.operations(options.state.as_deref()).await?;
+    if global.json {
+        return output::json(&operations);
+    }
+    let mut table = Table::new(&[
+        ("OPERATION", Align::Left),
+        ("KIND", Align::Left),
+        ("STATE", Align::Left),
+        ("STEP", Align::Left),
+        ("SNAPSHOT", Align::Left),
+        ("SANDBOX", Align::Left),
+        ("AGE", Align::Right),
+    ]);
+    for operation in operations {
+        let parts = operation.done.zip(operation.total);
+        let parts = parts.map(|(done, total)| format!(" {done}/{total}")).unwrap_or_default();
+        table.row([
+            operation.id,
+            operation.kind,
+            operation.state,
+            report::printable(&format!("{}{parts}", operation.step)),
+            or_dash(operation.snapshot_tag),
+            or_dash(operation.sandbox_id),
+            output::age(operation.created_at_unix),
+        ]);
+    }
+    table.print("no operations")
+}

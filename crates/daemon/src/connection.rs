@@ -1,0 +1,243 @@
+//! Connections: accept, encrypt, and the limits that hold before a request is one.
+//!
+//! A client that is slow, silent or many costs one waiting task each, up to a limit; others are
+//! served meanwhile. Handlers see requests only once their headers are complete.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::access::Peer;
+
+/// Connections of one listener at a time; more wait to be accepted.
+const CONNECTIONS_MAX: usize = 1024;
+/// For a TLS handshake.
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+/// For the headers of a request to be complete, from the end of the one before.
+const HEADERS_DEADLINE: Duration = Duration::from_secs(30);
+/// Most bytes of a request's headers.
+const HEADERS_BYTES_MAX: usize = 64 << 10;
+/// Pause after a failed accept: mostly the process has too many files open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where connections come from.
+pub(crate) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener, Option<TlsAcceptor>),
+}
+
+/// A new connection.
+enum Stream {
+    Unix(tokio::net::UnixStream),
+    Tcp(tokio::net::TcpStream, Option<TlsAcceptor>),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        match self {
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let credentials = stream.peer_cred()?;
+                let peer = Peer::Unix { uid: credentials.uid(), pid: credentials.pid() };
+                Ok((Stream::Unix(stream), peer))
+            }
+            Self::Tcp(listener, tls) => {
+                let (stream, address) = listener.accept().await?;
+                // Answers are written whole; waiting to fill a packet only delays them.
+                stream.set_nodelay(true)?;
+                Ok((Stream::Tcp(stream, tls.clone()), Peer::Tcp(address)))
+            }
+        }
+    }
+}
+
+/// Serves until `stopping`, then answers what is under way and ends.
+pub(crate) async fn serve(listener: Listener, router: Router, stopping: CancellationToken) {
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = async {
+            // Closed never: it lives as long as we do.
+            let place = Arc::clone(&places).acquire_owned().await.ok();
+            (listener.accept().await, place)
+        };
+        let (accepted, place) = tokio::select! {
+            accepted = accepted => accepted,
+            () = stopping.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let (router, watcher) = (router.clone(), graceful.watcher());
+                tokio::spawn(async move {
+                    run(stream, peer, router, watcher).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    graceful.shutdown().await;
+}
+
+async fn run(stream: Stream, peer: Peer, router: Router, watcher: Watcher) {
+    match stream {
+        Stream::Unix(stream) => converse(stream, peer, router, watcher).await,
+        Stream::Tcp(stream, None) => converse(stream, peer, router, watcher).await,
+        Stream::Tcp(stream, Some(tls)) => {
+            match tokio::time::timeout(HANDSHAKE_DEADLINE, tls.accept(stream)).await {
+                Ok(Ok(stream)) => converse(stream, peer, router, watcher).await,
+                Ok(Err(error)) => tracing::debug!(?peer, %error, "no TLS"),
+                Err(_) => tracing::debug!(?peer, "a TLS handshake took too long"),
+            }
+        }
+    }
+}
+
+/// Answers the requests of one connection.
+async fn converse<S>(stream: S, peer: Peer, router: Router, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = tower::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(peer);
+        let answer = router.clone().oneshot(request);
+        async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_DEADLINE)
+        .max_buf_size(HEADERS_BYTES_MAX);
+    let header_list = u32::try_from(HEADERS_BYTES_MAX).unwrap_or(u32::MAX);
+    builder.http2().timer(TokioTimer::new()).max_header_list_size(header_list);
+    let service = TowerToHyperService::new(service);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(?peer, %error, "a connection ended early");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpStream, UnixStream};
+
+    use super::*;
+
+    fn router() -> Router {
+        let who =
+            |request: Request| async move { format!("{:?}", request.extensions().get::<Peer>()) };
+        let slow = || async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            "late"
+        };
+        Router::new().route("/who", get(who)).route("/slow", get(slow))
+    }
+
+    async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> String {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut text = Vec::new();
+        stream.read_to_end(&mut text).await.unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn get_request(path: &str) -> String {
+        format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+    }
+
+    #[tokio::test]
+    async fn a_handler_sees_the_peer_as_the_kernel_tells_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let listener = Listener::Unix(UnixListener::bind(&path).unwrap());
+        let stopping = CancellationToken::new();
+        let served = tokio::spawn(serve(listener, router(), stopping.clone()));
+        let text = answer(UnixStream::connect(&path).await.unwrap(), &get_request("/who")).await;
+        let uid = rustix::process::geteuid().as_raw();
+        let expected = format!("uid: {uid}, pid: Some({})", std::process::id());
+        assert!(text.contains(&expected), "{text}");
+        stopping.cancel();
+        served.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn at_the_end_what_is_under_way_is_answered_and_nothing_new_accepted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stopping = CancellationToken::new();
+        let served = tokio::spawn(serve(Listener::Tcp(listener, None), router(), stopping.clone()));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let slow = tokio::spawn(async move { answer(stream, &get_request("/slow")).await });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        stopping.cancel();
+        assert!(slow.await.unwrap().ends_with("late"));
+        served.await.unwrap();
+        assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn headers_that_are_too_large_are_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stopping = CancellationToken::new();
+        tokio::spawn(serve(Listener::Tcp(listener, None), router(), stopping));
+        let long = "x".repeat(HEADERS_BYTES_MAX);
+        let request = format!("GET /who HTTP/1.1\r\nhost: localhost\r\nx-long: {long}\r\n\r\n");
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // The other end may hang up before it has read all.
+        stream.write_all(request.as_bytes()).await.ok();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 431");
+    }
+
+    #[tokio::test]
+    async fn a_silent_client_does_not_keep_others_from_a_tls_handshake() {
+        use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types};
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let [certificate, key] = ["c.pem", "k.pem"].map(|name| directory.path().join(name));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let tls = crate::access::acceptor(&certificate, &key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stopping = CancellationToken::new();
+        tokio::spawn(serve(Listener::Tcp(listener, Some(tls)), router(), stopping));
+        let _silent = TcpStream::connect(address).await.unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let name = pki_types::ServerName::try_from("localhost").unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = connector.connect(name, stream).await.unwrap();
+        let text = answer(stream, &get_request("/who")).await;
+        assert!(text.contains("200 OK") && text.contains("Tcp(127.0.0.1"), "{text}");
+    }
+}
