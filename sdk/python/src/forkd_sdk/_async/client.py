@@ -146,7 +146,8 @@ class AsyncClient:
 
     `url` is `http://host:port` or `unix:/path/of/the.sock`; by default it is the daemon that the
     command line would use: `FORKD_URL`, else the socket of the user's own daemon. `token` is by
-    default `FORKD_TOKEN`. A request that is refused because too many wait is repeated
+    default `FORKD_TOKEN`; `ca_cert` names a file with the issuer of the daemon's certificate, by
+    default `FORKD_CA_CERT`. A request that is refused because too many wait is repeated
     `max_retries` times.
     """
 
@@ -155,6 +156,7 @@ class AsyncClient:
         url: str | None = None,
         *,
         token: str | None = None,
+        ca_cert: str | None = None,
         max_retries: int = RETRIES,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -162,6 +164,7 @@ class AsyncClient:
         self._transport = AsyncTransport(
             target,
             token=token or os.environ.get("FORKD_TOKEN"),
+            ca_cert=ca_cert or os.environ.get("FORKD_CA_CERT") or None,
             max_retries=max_retries,
             mounted=transport,
         )
@@ -227,6 +230,7 @@ def transport_of_environment() -> AsyncTransport:
     return AsyncTransport(
         of_environment(os.environ, os.geteuid()),
         token=os.environ.get("FORKD_TOKEN"),
+        ca_cert=os.environ.get("FORKD_CA_CERT") or None,
         max_retries=RETRIES,
         shared=True,
     )

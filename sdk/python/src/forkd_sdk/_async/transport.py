@@ -22,6 +22,7 @@ from .._core.failure import (
 from .._core.flow import Flow
 from .._core.source import SILENCE_SECS_MAX
 from .._core.target import Target
+from .._tls import trust
 
 T = TypeVar("T")
 
@@ -42,12 +43,13 @@ class AsyncTransport:
         *,
         token: str | None,
         max_retries: int,
+        ca_cert: str | None = None,
         mounted: httpx.AsyncBaseTransport | None = None,
         shared: bool = False,
     ) -> None:
         self.target = target
         self._token, self._max_retries = token, max_retries
-        self._mounted = mounted
+        self._mounted, self._ca_cert = mounted, ca_cert
         self._shared = shared
         self._tenants: weakref.WeakSet[object] = weakref.WeakSet()
         self._http: httpx.AsyncClient | None = None
@@ -83,7 +85,9 @@ class AsyncTransport:
             if self._token:
                 headers["authorization"] = f"Bearer {self._token}"
             transport = self._mounted or httpx.AsyncHTTPTransport(
-                uds=self.target.socket, limits=_LIMITS
+                uds=self.target.socket,
+                limits=_LIMITS,
+                verify=trust(self.target, self._ca_cert),
             )
             self._http = httpx.AsyncClient(
                 base_url=self.target.base_url,

@@ -147,7 +147,8 @@ class Client:
 
     `url` is `http://host:port` or `unix:/path/of/the.sock`; by default it is the daemon that the
     command line would use: `FORKD_URL`, else the socket of the user's own daemon. `token` is by
-    default `FORKD_TOKEN`. A request that is refused because too many wait is repeated
+    default `FORKD_TOKEN`; `ca_cert` names a file with the issuer of the daemon's certificate, by
+    default `FORKD_CA_CERT`. A request that is refused because too many wait is repeated
     `max_retries` times.
     """
 
@@ -156,6 +157,7 @@ class Client:
         url: str | None = None,
         *,
         token: str | None = None,
+        ca_cert: str | None = None,
         max_retries: int = RETRIES,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
@@ -163,6 +165,7 @@ class Client:
         self._transport = Transport(
             target,
             token=token or os.environ.get("FORKD_TOKEN"),
+            ca_cert=ca_cert or os.environ.get("FORKD_CA_CERT") or None,
             max_retries=max_retries,
             mounted=transport,
         )
@@ -228,6 +231,7 @@ def transport_of_environment() -> Transport:
     return Transport(
         of_environment(os.environ, os.geteuid()),
         token=os.environ.get("FORKD_TOKEN"),
+        ca_cert=os.environ.get("FORKD_CA_CERT") or None,
         max_retries=RETRIES,
         shared=True,
     )

@@ -21,6 +21,7 @@ from .._core.failure import (
 from .._core.flow import Flow
 from .._core.source import SILENCE_SECS_MAX
 from .._core.target import Target
+from .._tls import trust
 
 T = TypeVar("T")
 
@@ -40,12 +41,13 @@ class Transport:
         *,
         token: str | None,
         max_retries: int,
+        ca_cert: str | None = None,
         mounted: httpx.BaseTransport | None = None,
         shared: bool = False,
     ) -> None:
         self.target = target
         self._token, self._max_retries = token, max_retries
-        self._mounted = mounted
+        self._mounted, self._ca_cert = mounted, ca_cert
         self._shared = shared
         self._tenants: weakref.WeakSet[object] = weakref.WeakSet()
         self._http: httpx.Client | None = None
@@ -85,7 +87,11 @@ class Transport:
             headers = {"user-agent": "forkd-sdk-python"}
             if self._token:
                 headers["authorization"] = f"Bearer {self._token}"
-            transport = self._mounted or httpx.HTTPTransport(uds=self.target.socket, limits=_LIMITS)
+            transport = self._mounted or httpx.HTTPTransport(
+                uds=self.target.socket,
+                limits=_LIMITS,
+                verify=trust(self.target, self._ca_cert),
+            )
             self._http = httpx.Client(
                 base_url=self.target.base_url,
                 headers=headers,
