@@ -17,4 +17,5 @@ mod processes_files_pipes_and_tcp_survive_in_the_child;
 mod repeated_branches_stay_correct;
 mod seventy_branches_of_one_source_stay_shallow;
 mod starting_a_child_costs_the_same_at_any_depth;
+mod streams_of_the_source_go_on_through_a_branch;
 mod two_sandboxes_branch_at_once;

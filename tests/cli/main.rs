@@ -11,3 +11,4 @@ mod network_access_needs_a_token;
 mod normal_session_logs_no_warning;
 mod published_client_works_unchanged;
 mod sandboxes_outlive_their_daemon;
+mod streams_of_a_sandbox_over_http;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use forkd_protocol::{CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, Reply, code, credit_cost};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::termios::Winsize;
 
 use crate::outbox::{Outbox, Pushed, lock};
 
@@ -57,8 +58,10 @@ pub(crate) enum Input {
     Nothing,
     /// Nothing comes any more, and the host said so.
     End,
-    /// Nothing comes any more, because the host is gone, broke the rules or ended the request.
+    /// Nothing comes any more, because the host broke the rules or ended the request.
     Lost,
+    /// Nothing comes any more, because the host is another one since a branch.
+    Abandoned,
 }
 
 #[derive(Default)]
@@ -70,7 +73,10 @@ struct State {
     input_ended: bool,
     input_lost: bool,
     signals: Vec<i32>,
+    /// The size that the terminal shall have.
+    size: Option<Winsize>,
     stale: bool,
+    cancelled: bool,
 }
 
 /// One request under way.
@@ -118,6 +124,11 @@ impl Active {
         self.notify();
     }
 
+    pub(crate) fn set_size(&self, size: Winsize) {
+        lock(&self.state).size = Some(size);
+        self.notify();
+    }
+
     /// Takes input from the host; more than was allowed loses the input as a whole.
     pub(crate) fn add_input(&self, data: Vec<u8>, eof: bool) -> Result<(), Refusal> {
         let mut state = lock(&self.state);
@@ -155,6 +166,7 @@ impl Active {
     pub(crate) fn cancel(&self) {
         let mut state = lock(&self.state);
         state.stale = true;
+        state.cancelled = true;
         state.signals.push(SIGKILL);
         drop(state);
         self.notify();
@@ -198,6 +210,11 @@ impl Active {
         std::mem::take(&mut lock(&self.state).signals)
     }
 
+    /// The size that the host wants since the last look.
+    pub(crate) fn take_size(&self) -> Option<Winsize> {
+        lock(&self.state).size.take()
+    }
+
     /// The host ended the request, or forgot it.
     pub(crate) fn is_cancelled(&self) -> bool {
         let state = lock(&self.state);
@@ -214,12 +231,25 @@ impl Active {
         usize::try_from(room).unwrap_or(usize::MAX).min(DATA_BYTES_MAX)
     }
 
+    /// Sends a reply as soon as the host allows it. False when the request was ended instead.
+    pub(crate) fn send_when_allowed(&self, reply: &Reply) -> bool {
+        let bytes = reply.payload_bytes().unwrap_or(0);
+        while self.payload_room() < bytes && !self.is_cancelled() {
+            self.wait();
+        }
+        if self.is_cancelled() {
+            return false;
+        }
+        self.send(reply, || {});
+        true
+    }
+
     /// Queues a reply and waits for room, `attend` being called from time to time meanwhile.
     /// Discards it when nobody waits for it.
     pub(crate) fn send(&self, reply: &Reply, mut attend: impl FnMut()) {
-        if let Reply::Stdout { data } | Reply::Stderr { data } | Reply::FileData { data } = reply {
+        if let Some(bytes) = reply.payload_bytes() {
             let mut state = lock(&self.state);
-            state.output_credit = state.output_credit.saturating_sub(credit_cost(data.len()));
+            state.output_credit = state.output_credit.saturating_sub(credit_cost(bytes));
         }
         while !self.is_stale()
             && self.outbox.push(self.epoch, self.id, reply, PATIENCE) == Pushed::Full
@@ -238,10 +268,11 @@ impl Active {
     pub(crate) fn next_input(&self) -> Input {
         let mut state = lock(&self.state);
         let Some(data) = state.input.pop_front() else {
-            return match (state.input_lost || state.stale, state.input_ended) {
-                (_, true) => Input::End,
-                (true, false) => Input::Lost,
-                (false, false) => Input::Nothing,
+            return match &*state {
+                State { input_ended: true, .. } => Input::End,
+                State { input_lost: true, .. } | State { cancelled: true, .. } => Input::Lost,
+                State { stale: true, .. } => Input::Abandoned,
+                _ => Input::Nothing,
             };
         };
         state.input_taken += credit_cost(data.len());

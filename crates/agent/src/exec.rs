@@ -10,12 +10,14 @@ use forkd_protocol::{Reply, code};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::active::{Active, Input, Refusal};
 use crate::environment::{self, Unresolved};
 use crate::outbox::lock;
 use crate::pipes::{Forwarded, OutputPipe, Stream};
 use crate::process::{Exit, Processes};
+use crate::terminal::{self, Terminal};
 
 /// How long output of background processes is still taken after the program itself ended.
 const GRACE: Duration = Duration::from_millis(100);
@@ -30,8 +32,61 @@ pub(crate) struct Spec {
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: Option<String>,
-    pub(crate) stdin_follows: bool,
+    pub(crate) streams: Streams,
     pub(crate) timeout: Option<Duration>,
+}
+
+/// What a program reads from and writes to.
+#[derive(Clone, Copy)]
+pub(crate) enum Streams {
+    /// A pipe for each stream; the input is empty unless it follows.
+    Pipes { stdin_follows: bool },
+    /// One terminal for all.
+    Terminal { size: Winsize },
+}
+
+/// Our ends of a program's streams.
+struct Ends {
+    stdout: OutputPipe,
+    stderr: OutputPipe,
+    stdin: Option<OwnedFd>,
+    /// Our end of the terminal once more, to change its size.
+    terminal: Option<OwnedFd>,
+}
+
+impl Ends {
+    /// Makes the streams and gives the program its ends of them.
+    fn make(streams: Streams, command: &mut Command) -> std::io::Result<Self> {
+        match streams {
+            Streams::Pipes { stdin_follows } => Self::pipes(stdin_follows, command),
+            Streams::Terminal { size } => Self::terminal(size, command),
+        }
+    }
+
+    fn pipes(stdin_follows: bool, command: &mut Command) -> std::io::Result<Self> {
+        let (stdout, stdout_end) = OutputPipe::new(Stream::Stdout)?;
+        let (stderr, stderr_end) = OutputPipe::new(Stream::Stderr)?;
+        let (stdin, stdin_end) = if stdin_follows {
+            let (read_end, write_end) = pipe_with(PipeFlags::CLOEXEC)?;
+            fcntl_setfl(&write_end, OFlags::NONBLOCK)?;
+            (Some(write_end), Stdio::from(read_end))
+        } else {
+            (None, Stdio::null())
+        };
+        command.stdin(stdin_end).stdout(stdout_end).stderr(stderr_end);
+        Ok(Self { stdout, stderr, stdin, terminal: None })
+    }
+
+    fn terminal(size: Winsize, command: &mut Command) -> std::io::Result<Self> {
+        let Terminal { ours, theirs } = Terminal::open(size)?;
+        command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
+        Ok(Self {
+            stdin: Some(ours.try_clone()?),
+            terminal: Some(ours.try_clone()?),
+            stdout: OutputPipe::of_terminal(ours),
+            stderr: OutputPipe::absent(Stream::Stderr),
+        })
+    }
 }
 
 /// Runs the program to its end and reports everything. Returns the pipes that background processes
@@ -60,6 +115,9 @@ struct Run {
     stdout: OutputPipe,
     stderr: OutputPipe,
     stdin: Option<OwnedFd>,
+    terminal: Option<OwnedFd>,
+    /// What tells the program of the end of its input, where closing it does not.
+    end_of_input: Option<u8>,
     /// Taken from the host, not yet by the program.
     pending: Vec<u8>,
     deadline: Option<Instant>,
@@ -80,39 +138,33 @@ impl Run {
             Refusal::new(code::EXEC_FAILED, format!("cannot run {name:?}: {error}"))
         };
         let mut command = prepare(spec)?;
-        let (stdout, stdout_end) = OutputPipe::new(Stream::Stdout).map_err(failed)?;
-        let (stderr, stderr_end) = OutputPipe::new(Stream::Stderr).map_err(failed)?;
-        let (stdin, stdin_end) = if spec.stdin_follows {
-            let (read_end, write_end) =
-                pipe_with(PipeFlags::CLOEXEC).map_err(|errno| failed(errno.into()))?;
-            fcntl_setfl(&write_end, OFlags::NONBLOCK).map_err(|errno| failed(errno.into()))?;
-            (Some(write_end), Stdio::from(read_end))
-        } else {
-            (None, Stdio::null())
-        };
-        command.stdin(stdin_end).stdout(stdout_end).stderr(stderr_end);
-
+        let ends = Ends::make(spec.streams, &mut command).map_err(failed)?;
         let exit = Arc::new(Mutex::new(None));
         let (told, wake) = (Arc::clone(&exit), Arc::clone(active));
-        let pid = processes
-            .spawn(&mut command, move |ended| {
-                *lock(&told) = Some(ended);
-                wake.notify();
-            })
-            .map_err(failed)?;
+        let watcher = move |ended| {
+            *lock(&told) = Some(ended);
+            wake.notify();
+        };
+        let pid = match spec.streams {
+            Streams::Pipes { .. } => processes.spawn(&mut command, watcher),
+            Streams::Terminal { .. } => processes.spawn_on_terminal(&mut command, watcher),
+        };
+        let pid = pid.map_err(failed)?;
         // The command holds the program's ends of the pipes.
         drop(command);
         active.send(&Reply::Started { pid: pid.unsigned_abs() }, || {});
-        if spec.stdin_follows {
+        if ends.stdin.is_some() {
             active.open_input();
         }
         Ok(Self {
             active: Arc::clone(active),
             processes: Arc::clone(processes),
             pid,
-            stdout,
-            stderr,
-            stdin,
+            end_of_input: ends.terminal.as_ref().map(|_| terminal::END_OF_INPUT),
+            stdout: ends.stdout,
+            stderr: ends.stderr,
+            stdin: ends.stdin,
+            terminal: ends.terminal,
             pending: Vec::new(),
             deadline: spec.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             timed_out: false,
@@ -143,6 +195,10 @@ impl Run {
 
     /// Signals, the time limit, and the program's end.
     fn attend(&mut self) {
+        if let (Some(terminal), Some(size)) = (&self.terminal, self.active.take_size()) {
+            // A terminal that all programs have left takes no size.
+            tcsetwinsize(terminal, size).ok();
+        }
         self.timed_out |= attend(&self.active, &self.processes, self.pid, self.deadline);
         if self.timed_out {
             self.deadline = None;
@@ -185,17 +241,27 @@ impl Run {
 
     /// Gives the program as much input as it takes now.
     fn feed(&mut self) {
-        while let Some(stdin) = &self.stdin {
+        loop {
             if self.pending.is_empty() {
                 match self.active.next_input() {
                     Input::Data(data) => self.pending = data,
-                    Input::Nothing => return,
-                    Input::End | Input::Lost => {
-                        self.stdin = None;
-                        return;
-                    }
+                    // In a branch's child the program is left waiting: an end of its input would
+                    // make it take half of it for the whole.
+                    Input::Nothing | Input::Abandoned => return,
+                    Input::End | Input::Lost => match self.end_of_input.take() {
+                        Some(character) => self.pending.push(character),
+                        None => {
+                            self.stdin = None;
+                            return;
+                        }
+                    },
                 }
             }
+            let Some(stdin) = &self.stdin else {
+                // The program reads no more; the host shall not wait for it.
+                self.pending.clear();
+                continue;
+            };
             match rustix::io::write(stdin, &self.pending) {
                 Ok(count) => drop(self.pending.drain(..count)),
                 Err(rustix::io::Errno::AGAIN) => return,
@@ -215,7 +281,10 @@ impl Run {
         if let (Some(stdin), false) = (&self.stdin, self.pending.is_empty()) {
             fds.push(PollFd::new(stdin, PollFlags::OUT));
         }
+        let held_back = skip_stdout || skip_stderr;
         let grace = self.exited.map(|(_, at)| at + GRACE);
+        // Once it is over a host that allows nothing is waited for, not polled.
+        let grace = grace.filter(|end| !held_back || *end > Instant::now());
         wait_until(&mut fds, self.deadline.into_iter().chain(grace).min());
         self.active.clear_wake();
     }
@@ -264,7 +333,12 @@ fn prepare(spec: &Spec) -> Result<Command, Refusal> {
         let message = format!("no such directory: {}", directory.display());
         return Err(Refusal::new(code::CWD_NOT_FOUND, message));
     }
-    let environment = environment::variables(&spec.env);
+    let mut environment = environment::variables(&spec.env);
+    let names_kind = environment.iter().any(|(name, _)| name == terminal::KIND_DEFAULT.0);
+    if matches!(spec.streams, Streams::Terminal { .. }) && !names_kind {
+        let (name, value) = terminal::KIND_DEFAULT;
+        environment.push((name.to_owned(), value.to_owned()));
+    }
     let file = find(program, &environment, &directory)?;
     let mut command = Command::new(file);
     std::os::unix::process::CommandExt::arg0(&mut command, program);

@@ -14,7 +14,15 @@ use crate::active::{Active, Input, Refusal};
 /// Permission bits of a new file when the host names none.
 const MODE_DEFAULT: u32 = 0o644;
 
+const TEMPORARY_PREFIX: &str = ".forkd-";
+const TEMPORARY_SUFFIX: &str = ".tmp";
+
 static TEMPORARY_FILES: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a file of this name is one that is going to replace another.
+pub(crate) fn is_temporary(name: &str) -> bool {
+    name.starts_with(TEMPORARY_PREFIX) && name.ends_with(TEMPORARY_SUFFIX)
+}
 
 /// A part of a file to send.
 pub(crate) struct ReadSpec {
@@ -49,7 +57,7 @@ pub(crate) fn write(active: &Active, spec: &WriteSpec) {
     active.send(&last, || {});
 }
 
-fn refuse(path: &Path, error: &io::Error) -> Refusal {
+pub(crate) fn refuse(path: &Path, error: &io::Error) -> Refusal {
     let word = match error.kind() {
         io::ErrorKind::NotFound => code::FILE_NOT_FOUND,
         _ => code::FILE_FAILED,
@@ -57,12 +65,12 @@ fn refuse(path: &Path, error: &io::Error) -> Refusal {
     Refusal::new(word, format!("{}: {error}", path.display()))
 }
 
-fn cancelled(path: &Path) -> Refusal {
-    let message = format!("{}: the transfer was ended by the host", path.display());
+pub(crate) fn cancelled(path: &Path) -> Refusal {
+    let message = format!("{}: the request was ended by the host", path.display());
     Refusal::new(code::CANCELLED, message)
 }
 
-fn absolute(path: &str) -> Result<&Path, Refusal> {
+pub(crate) fn absolute(path: &str) -> Result<&Path, Refusal> {
     if !path.starts_with('/') || path.contains('\0') {
         return Err(Refusal::new(code::BAD_REQUEST, format!("not an absolute path: {path:?}")));
     }
@@ -115,7 +123,7 @@ fn take_content(active: &Active, spec: &WriteSpec) -> Result<u64, Refusal> {
                 taken += data.len() as u64;
             }
             Input::End => break,
-            Input::Nothing | Input::Lost => return Err(cancelled(path)),
+            Input::Nothing | Input::Lost | Input::Abandoned => return Err(cancelled(path)),
         }
     }
     target.commit().map_err(|error| refuse(path, &error))?;
@@ -147,7 +155,7 @@ impl Target {
             return Ok(Self { file: options.open(&path)?, rename: None });
         }
         let number = TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed);
-        let name = format!(".forkd-{}-{number}.tmp", std::process::id());
+        let name = format!("{TEMPORARY_PREFIX}{}-{number}{TEMPORARY_SUFFIX}", std::process::id());
         let temporary = path.with_file_name(name);
         // A leftover of an agent that was ended in the middle.
         std::fs::remove_file(&temporary).ok();

@@ -35,6 +35,9 @@ mod power;
 mod process;
 mod renew;
 mod server;
+mod terminal;
+mod tree;
+mod watch;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -50,6 +50,16 @@ impl OutputPipe {
         Ok((Self { stream, read_end: Some(read_end) }, write_end))
     }
 
+    /// What a program writes to its terminal, of which this is our end.
+    pub(crate) fn of_terminal(ours: OwnedFd) -> Self {
+        Self { stream: Stream::Stdout, read_end: Some(ours) }
+    }
+
+    /// A stream that the program does not have.
+    pub(crate) fn absent(stream: Stream) -> Self {
+        Self { stream, read_end: None }
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.read_end.is_some()
     }

@@ -54,8 +54,26 @@ impl Processes {
         command: &mut Command,
         watcher: impl FnOnce(Exit) + Send + 'static,
     ) -> io::Result<i32> {
+        self.launch(command.process_group(0), watcher)
+    }
+
+    /// As [`Processes::spawn`], as the leader of a session whose terminal is its standard input.
+    pub(crate) fn spawn_on_terminal(
+        &self,
+        command: &mut Command,
+        watcher: impl FnOnce(Exit) + Send + 'static,
+    ) -> io::Result<i32> {
+        forkd_sys::terminal::lead_session(command);
+        self.launch(command, watcher)
+    }
+
+    fn launch(
+        &self,
+        command: &mut Command,
+        watcher: impl FnOnce(Exit) + Send + 'static,
+    ) -> io::Result<i32> {
         let mut watchers = lock(&self.watchers);
-        let child = command.process_group(0).spawn()?;
+        let child = command.spawn()?;
         let pid = i32::try_from(child.id()).map_err(|_| io::ErrorKind::InvalidData)?;
         watchers.insert(pid, Box::new(watcher));
         self.started.notify_all();

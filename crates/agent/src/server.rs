@@ -17,7 +17,7 @@ use crate::link::Link;
 use crate::outbox::{Outbox, lock};
 use crate::pipes::{OutputPipe, drain};
 use crate::process::Processes;
-use crate::{environment, exec, files, log, power, renew};
+use crate::{environment, exec, files, log, power, renew, terminal, tree, watch};
 
 /// Most requests under way, those of older epochs included.
 const REQUESTS_MAX: u32 = 256;
@@ -160,6 +160,12 @@ impl Server {
                 }
                 Ok(())
             }
+            Request::Resize { rows, cols } => {
+                if let Some(active) = self.find(id) {
+                    active.set_size(terminal::size(rows, cols));
+                }
+                Ok(())
+            }
             Request::Cancel {} => {
                 if let Some(active) = self.find(id) {
                     active.cancel();
@@ -247,16 +253,20 @@ impl Server {
     fn begin(self: &Arc<Self>, id: u64, request: Request) -> Result<(), Refusal> {
         let output_credit = match &request {
             Request::Exec { output_credit, .. }
+            | Request::Terminal { output_credit, .. }
             | Request::Eval { output_credit, .. }
-            | Request::ReadFile { output_credit, .. } => *output_credit,
+            | Request::ReadFile { output_credit, .. }
+            | Request::ListFiles { output_credit, .. }
+            | Request::StatFile { output_credit, .. }
+            | Request::WatchFiles { output_credit, .. } => *output_credit,
             _ => 0,
         };
         let running = self.enter(id, output_credit)?;
-        if let Request::Eval { code, timeout_ms, output_credit: _ } = request {
+        if let Request::Eval { code, timeout_ms, output_credit: _, parts } = request {
             let active = Arc::clone(&running.active);
             let deadline = limit(timeout_ms).and_then(|limit| Instant::now().checked_add(limit));
             let running = Box::new(running);
-            return self.eval.submit(Job { active, code, deadline, running });
+            return self.eval.submit(Job { active, code, parts, deadline, running });
         }
         std::thread::Builder::new()
             .name("request".to_owned())
@@ -277,7 +287,14 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
     match request {
         Request::Exec { args, env, cwd, stdin_follows, timeout_ms, output_credit: _ } => {
             let timeout = limit(timeout_ms);
-            let spec = exec::Spec { args, env, cwd, stdin_follows, timeout };
+            let streams = exec::Streams::Pipes { stdin_follows };
+            let spec = exec::Spec { args, env, cwd, streams, timeout };
+            return exec::run(active, &server.processes, &spec);
+        }
+        Request::Terminal { args, env, cwd, timeout_ms, output_credit: _, rows, cols } => {
+            let timeout = limit(timeout_ms);
+            let streams = exec::Streams::Terminal { size: terminal::size(rows, cols) };
+            let spec = exec::Spec { args, env, cwd, streams, timeout };
             return exec::run(active, &server.processes, &spec);
         }
         Request::ReadFile { path, offset, length, output_credit: _ } => {
@@ -285,6 +302,13 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         }
         Request::WriteFile { path, mode, append, create_parents } => {
             files::write(active, &files::WriteSpec { path, mode, append, create_parents });
+        }
+        Request::ListFiles { path, output_credit: _ } => tree::list(active, &path),
+        Request::StatFile { path, output_credit: _ } => tree::stat(active, &path),
+        Request::RemoveFile { path, recursive } => tree::remove(active, &path, recursive),
+        Request::MakeDirectory { path } => tree::make_directory(active, &path),
+        Request::WatchFiles { path, recursive, output_credit: _ } => {
+            watch::watch(active, &path, recursive);
         }
         Request::Renew { .. } | Request::PowerOff {} if server.standing == Standing::Guest => {
             let message = "this agent is not the first process of its machine";
@@ -318,6 +342,7 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         | Request::Credit { .. }
         | Request::Kill { .. }
         | Request::Cancel {}
+        | Request::Resize { .. }
         | Request::Eval { .. } => {}
     }
     Vec::new()

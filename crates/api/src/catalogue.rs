@@ -92,6 +92,9 @@ catalogue! {
     /// No such file in the guest.
     FileNotFound = "file_not_found", 404,
         "check the path: it is one in the sandbox and must be absolute";
+    /// No such background process in this sandbox.
+    ProcessNotFound = "process_not_found", 404,
+        "list the sandbox's processes; ended ones are forgotten when others need their place";
     /// The route exists, the method does not.
     MethodNotAllowed = "method_not_allowed", 405,
         "use a method that the Allow header names";
@@ -122,6 +125,18 @@ catalogue! {
     /// Somebody cancelled the operation that did the request.
     OperationCancelled = "operation_cancelled", 409,
         "ask again; nothing is left of what was cancelled";
+    /// As many background processes as are allowed run in the sandbox.
+    TooManyProcesses = "too_many_processes", 409,
+        "end a process that is no longer needed: DELETE kills and forgets it";
+    /// The process runs no more.
+    ProcessEnded = "process_ended", 409,
+        "look at how it ended with a GET of the process";
+    /// The process takes no input.
+    NoInput = "no_input", 409,
+        "start the process with `stdin` true, and send input before its end";
+    /// The process has no terminal.
+    NoTerminal = "no_terminal", 409,
+        "start the process with `tty`";
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
         "use mode `diff`, or see `forkd doctor` for what live branching needs";
@@ -169,6 +184,9 @@ catalogue! {
         "remove what is no longer needed, wait for branches under way, or start the daemon with \
          more: `forkd serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, or \
          set FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES";
+    /// The program has not read the input that it was sent before.
+    InputWaits = "input_waits", 503,
+        "nothing of this input was taken: send it again when the program reads on";
     /// The guest agent did not answer in time.
     GuestSilent = "guest_silent", 504,
         "the guest may be overloaded: try again, or look at `forkd logs`";

@@ -1,5 +1,6 @@
 //! Refusing a request with the name of the field that is wrong.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
 /// A field of a request is missing, contradicts another or is out of bounds.
@@ -40,4 +41,24 @@ pub(crate) fn no_zero_byte(field: &'static str, text: &str) -> Result<(), FieldE
         return Err(FieldError::new(field, "must not contain a zero byte"));
     }
     Ok(())
+}
+
+/// Refuses what cannot be run as a program.
+pub(crate) fn check_program(
+    args: &[String],
+    env: &BTreeMap<String, String>,
+    cwd: Option<&str>,
+) -> Result<(), FieldError> {
+    if args.first().is_none_or(String::is_empty) {
+        return Err(FieldError::new("args", "must begin with a program"));
+    }
+    args.iter().try_for_each(|text| no_zero_byte("args", text))?;
+    for (name, value) in env {
+        if name.is_empty() || name.contains('=') {
+            return Err(FieldError::new("env", "a name is empty or contains `=`"));
+        }
+        no_zero_byte("env", name)?;
+        no_zero_byte("env", value)?;
+    }
+    cwd.iter().try_for_each(|text| no_zero_byte("cwd", text))
 }

@@ -7,7 +7,7 @@ use forkd_types::limit;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::check::{FieldError, no_zero_byte, within};
+use crate::check::{FieldError, check_program, within};
 
 /// Runs a program and collects what it writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -64,18 +64,7 @@ impl ExecRequest {
     /// # Errors
     /// Names the field that is not.
     pub fn check(&self) -> Result<CheckedExec, FieldError> {
-        if self.args.first().is_none_or(String::is_empty) {
-            return Err(FieldError::new("args", "must begin with a program"));
-        }
-        self.args.iter().try_for_each(|text| no_zero_byte("args", text))?;
-        for (name, value) in &self.env {
-            if name.is_empty() || name.contains('=') {
-                return Err(FieldError::new("env", "a name is empty or contains `=`"));
-            }
-            no_zero_byte("env", name)?;
-            no_zero_byte("env", value)?;
-        }
-        self.cwd.iter().try_for_each(|text| no_zero_byte("cwd", text))?;
+        check_program(&self.args, &self.env, self.cwd.as_deref())?;
         let stdin = self.stdin_bytes()?;
         Ok(CheckedExec { timeout: timeout(self.timeout_secs)?, stdin })
     }
@@ -146,11 +135,41 @@ impl EvalRequest {
     }
 }
 
+/// A form of a value, as its `_repr_mimebundle_`, `_repr_html_`, `_repr_png_` and so on give it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EvalPart {
+    /// Its media type.
+    pub mime: String,
+    /// The text, where the type is `text/` something or ends with `json`, `xml` or `javascript`;
+    /// the bytes as base64 elsewhere.
+    pub data: String,
+}
+
+impl EvalPart {
+    /// `data` of the type `mime` for the wire.
+    #[must_use]
+    pub fn of(mime: String, data: Vec<u8>) -> Self {
+        use base64::Engine as _;
+        let ends = |end: &&str| mime.ends_with(end);
+        let is_text = mime.starts_with("text/") || ["json", "xml", "javascript"].iter().any(ends);
+        let data = if is_text {
+            String::from_utf8_lossy(&data).into_owned()
+        } else {
+            base64::engine::general_purpose::STANDARD.encode(data)
+        };
+        Self { mime, data }
+    }
+}
+
 /// What Python code gave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EvalAnswer {
     /// `repr` of the last expression; null when there is none or it is `None`.
     pub result: Option<String>,
+    /// All forms that the last expression's value has, 4 MiB in all; what is larger is left out.
+    /// The first is `text/plain`.
+    #[serde(default)]
+    pub parts: Vec<EvalPart>,
     /// Traceback, or what happened to the interpreter.
     pub error: Option<String>,
     /// 0 when there is no error, else 1.
@@ -206,6 +225,16 @@ mod tests {
         let stdin = |json: &str| parse(json).check().unwrap().stdin;
         assert_eq!(stdin(r#"{"args":["a"],"stdin":"hi"}"#), b"hi");
         assert_eq!(stdin(r#"{"args":["a"],"stdin_base64":"/w=="}"#), [0xFF]);
+    }
+
+    #[test]
+    fn a_form_is_text_or_base64_by_its_type() {
+        let data = |mime: &str, data: &[u8]| EvalPart::of(mime.to_owned(), data.to_vec()).data;
+        assert_eq!(data("text/html", b"<b>"), "<b>");
+        assert_eq!(data("image/svg+xml", b"<svg/>"), "<svg/>");
+        assert_eq!(data("application/vnd.x+json", b"{}"), "{}");
+        assert_eq!(data("image/png", b"\xff"), "/w==");
+        assert_eq!(data("text/plain", b"\xff"), "\u{FFFD}");
     }
 
     #[test]

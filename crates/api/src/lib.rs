@@ -12,8 +12,10 @@ mod catalogue;
 mod check;
 mod command;
 mod daemon;
+mod file;
 mod operation;
 mod options;
+mod process;
 mod sandbox;
 mod snapshot;
 mod text;
@@ -21,9 +23,14 @@ mod text;
 pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
 pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode};
 pub use check::FieldError;
-pub use command::{CheckedExec, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Pong};
+pub use command::{CheckedExec, EvalAnswer, EvalPart, EvalRequest, ExecAnswer, ExecRequest, Pong};
 pub use daemon::{Health, Image, Version};
+pub use file::{FileChange, FileEntry};
 pub use operation::{LostEvents, Operation, check_wait};
+pub use process::{
+    CreateProcess, OutputData, OutputEvent, Process, ProcessExit, SignalName, SignalRequest,
+    TtySize,
+};
 pub use sandbox::{CheckedCreateSandboxes, CreateSandboxes, Sandbox};
 pub use snapshot::{
     BuildEvent, CheckedCreateSnapshot, CompactSnapshot, CreateSnapshot, Snapshot, SnapshotInfo,

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::access;
+use crate::sse::SseStream;
 use crate::{Access, ApiFailure, BuildStream, ClientError, EventFilter, EventStream, Target};
 
 /// For a connection to be made; no answer is meant, which may take as long as it needs.
@@ -366,15 +367,15 @@ impl Client {
         Ok(EventStream::new(self.send(request).await?, self.target.to_string()))
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.base))
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         self.json(self.request(Method::GET, path)).await
     }
 
-    async fn post<T: DeserializeOwned>(
+    pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
@@ -382,11 +383,20 @@ impl Client {
         self.json(self.request(Method::POST, path).json(body)).await
     }
 
-    async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, ClientError> {
+    pub(crate) async fn json<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<T, ClientError> {
         let response = self.send(request).await?;
         let status = response.status().as_u16();
         let body = response.bytes().await.map_err(|source| self.broken(source))?;
         serde_json::from_slice(&body).map_err(|error| self.not_understood(status, &error, &body))
+    }
+
+    /// Sends a request whose answer is a stream of events.
+    pub(crate) async fn sse(&self, request: RequestBuilder) -> Result<SseStream, ClientError> {
+        let response = self.send(request).await?;
+        Ok(SseStream::new(response, self.target.to_string()))
     }
 
     async fn bytes(&self, request: RequestBuilder) -> Result<Vec<u8>, ClientError> {
@@ -396,7 +406,7 @@ impl Client {
     }
 
     /// Sends and sorts out every answer that is not a success.
-    async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+    pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let response = request.send().await.map_err(|source| {
             if source.is_connect() || source.is_builder() {
                 ClientError::Unreachable { target: self.target.to_string(), source }
@@ -430,7 +440,7 @@ impl Client {
 
 /// `text` as one segment of a path, whatever it contains: what a person typed as an id must not
 /// become another route.
-fn segment(text: &str) -> String {
+pub(crate) fn segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     // A segment of dots would be resolved away.
     let dots_only = text.bytes().all(|b| b == b'.');

@@ -11,6 +11,9 @@ mod build;
 mod client;
 mod error;
 mod events;
+mod file;
+mod process;
+mod sse;
 mod target;
 
 pub use access::Access;
@@ -18,5 +21,7 @@ pub use build::BuildStream;
 pub use client::{Cascade, Client};
 pub use error::{ApiFailure, ClientError};
 pub use events::{EventFilter, EventStream, ServerEvent};
+pub use file::{Depth, FileWatch};
 pub use forkd_api as api;
+pub use process::{InputEnd, OutputStream};
 pub use target::Target;

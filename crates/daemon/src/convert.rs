@@ -2,8 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use forkd_api::{EvalAnswer, ExecAnswer, Image, Operation, OutputText, Pong, Sandbox, Snapshot};
-use forkd_engine::guest::{EvalOutput, ExecOutput, Pulse};
+use forkd_api::{
+    EvalAnswer, EvalPart, ExecAnswer, FileChange, FileEntry, Image, Operation, OutputData,
+    OutputText, Pong, Process, ProcessExit, Sandbox, Snapshot,
+};
+use forkd_engine::guest::{
+    self, EvalOutput, ExecOutput, FileKind, GuestError, ProcessEnd, ProcessView, Pulse, Stream,
+};
 use forkd_engine::{BranchReport, ImageInfo};
 use forkd_types::{BranchMode, SnapshotStatus};
 
@@ -132,6 +137,7 @@ pub(crate) fn eval(output: EvalOutput) -> EvalAnswer {
     let failed = output.error.is_some() || output.timed_out || output.state_lost;
     EvalAnswer {
         result: output.result,
+        parts: output.parts.into_iter().map(|part| EvalPart::of(part.mime, part.data)).collect(),
         error: output.error,
         exit_code: i32::from(failed),
         stdout: stdout.text,
@@ -150,6 +156,79 @@ pub(crate) fn pong(pulse: Pulse) -> Pong {
         epoch: pulse.epoch,
         requests_running: pulse.requests_running,
         frames_rejected: pulse.frames_rejected,
+    }
+}
+
+pub(crate) fn process(view: ProcessView) -> Process {
+    let (state, exit, error) = match view.end {
+        None => ("running", None, None),
+        Some(ProcessEnd::Exited(exit)) => ("exited", Some(exit), None),
+        Some(ProcessEnd::Lost { reason }) => ("lost", None, Some(reason)),
+    };
+    Process {
+        id: view.id.into(),
+        pid: view.pid,
+        args: view.args,
+        state: state.to_owned(),
+        exit_code: exit.map(|exit| exit.exit_code),
+        signal: exit.and_then(|exit| exit.signal),
+        timed_out: exit.is_some_and(|exit| exit.timed_out),
+        error,
+        created_at_unix: unix_seconds(view.created_at),
+        output_from: view.output_from,
+        output_to: view.output_to,
+    }
+}
+
+pub(crate) fn output_event(event: guest::OutputEvent) -> forkd_api::OutputEvent {
+    match event {
+        guest::OutputEvent::Data { stream: Stream::Stdout, data, .. } => {
+            forkd_api::OutputEvent::Stdout(OutputData::of(data))
+        }
+        guest::OutputEvent::Data { stream: Stream::Stderr, data, .. } => {
+            forkd_api::OutputEvent::Stderr(OutputData::of(data))
+        }
+        guest::OutputEvent::Lost { bytes, .. } => forkd_api::OutputEvent::Lost { bytes },
+        guest::OutputEvent::Ended(ProcessEnd::Exited(exit)) => {
+            forkd_api::OutputEvent::Exit(ProcessExit {
+                exit_code: exit.exit_code,
+                signal: exit.signal,
+                timed_out: exit.timed_out,
+            })
+        }
+        guest::OutputEvent::Ended(ProcessEnd::Lost { reason }) => {
+            forkd_api::OutputEvent::Gone { reason }
+        }
+    }
+}
+
+pub(crate) fn file_entry(entry: guest::FileEntry) -> FileEntry {
+    let kind = match entry.kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Other => "other",
+    };
+    FileEntry {
+        name: entry.name,
+        path: entry.path,
+        kind: kind.to_owned(),
+        size_bytes: entry.bytes,
+        mode: format!("{:04o}", entry.mode),
+        modified_at_unix: unix_seconds(entry.modified_at),
+    }
+}
+
+/// A change, or why none follows.
+pub(crate) fn file_change(change: Result<Option<guest::FileChange>, GuestError>) -> FileChange {
+    match change {
+        Ok(Some(guest::FileChange::Created(path))) => FileChange::Created { path },
+        Ok(Some(guest::FileChange::Modified(path))) => FileChange::Modified { path },
+        Ok(Some(guest::FileChange::Removed(path))) => FileChange::Removed { path },
+        Ok(Some(guest::FileChange::Renamed { from, path })) => FileChange::Renamed { path, from },
+        Ok(Some(guest::FileChange::Lost)) => FileChange::Lost {},
+        Ok(None) => FileChange::Gone { reason: "the watched path was removed".to_owned() },
+        Err(error) => FileChange::Gone { reason: error.to_string() },
     }
 }
 
@@ -226,6 +305,7 @@ mod tests {
         let output = EvalOutput {
             result: None,
             error: None,
+            parts: Vec::new(),
             stdout: Vec::new(),
             stderr: Vec::new(),
             timed_out: true,

@@ -6,7 +6,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use forkd_api::ErrorCode;
-use forkd_types::{OperationId, SandboxId, SnapshotTag};
+use forkd_types::{OperationId, ProcessId, SandboxId, SnapshotTag};
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -108,6 +108,28 @@ impl<S: Send + Sync> FromRequestParts<S> for SandboxPath {
         let id = text.parse().map_err(unknown)?;
         tracing::Span::current().record("sandbox", tracing::field::display(&id));
         Ok(Self(id))
+    }
+}
+
+/// The background process that the path names, and its sandbox.
+pub(crate) struct ProcessPath {
+    pub(crate) sandbox: SandboxId,
+    pub(crate) process: ProcessId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ProcessPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let path = axum::extract::Path::<(String, String)>::from_request_parts(parts, state);
+        let axum::extract::Path((sandbox, process)) =
+            path.await.map_err(|rejection| Failure::bad_request(rejection.body_text()))?;
+        let unknown =
+            |code| move |error: forkd_types::IdError| Failure::new(code, error.to_string());
+        Ok(Self {
+            sandbox: sandbox.parse().map_err(unknown(ErrorCode::SandboxNotFound))?,
+            process: process.parse().map_err(unknown(ErrorCode::ProcessNotFound))?,
+        })
     }
 }
 

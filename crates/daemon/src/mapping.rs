@@ -3,7 +3,7 @@
 
 use forkd_api::ErrorCode;
 use forkd_engine::EngineError;
-use forkd_engine::guest::GuestError;
+use forkd_engine::guest::{GuestError, ProcessError};
 
 /// The code under which clients see `error`.
 pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
@@ -26,6 +26,7 @@ pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
         EngineError::BadRequest { .. } => ErrorCode::BadRequest,
         EngineError::LiveUnavailable(_) => ErrorCode::LiveUnavailable,
         EngineError::Guest(error) => code_of_guest(error),
+        EngineError::Process(error) => code_of_process(error),
         EngineError::Vmm(_) => ErrorCode::VmmFailed,
         EngineError::Capture(_) => ErrorCode::CaptureFailed,
         EngineError::Store(_) => ErrorCode::StoreFailed,
@@ -47,6 +48,19 @@ fn code_of_guest(error: &GuestError) -> ErrorCode {
         GuestError::OutputTooLarge { .. } => ErrorCode::OutputTooLarge,
         GuestError::RequestTooLarge { .. } => ErrorCode::RequestTooLarge,
         GuestError::Entropy { .. } => ErrorCode::Internal,
+    }
+}
+
+fn code_of_process(error: &ProcessError) -> ErrorCode {
+    match error {
+        ProcessError::Unknown { .. } => ErrorCode::ProcessNotFound,
+        ProcessError::TooMany { .. } => ErrorCode::TooManyProcesses,
+        ProcessError::Ended { .. } => ErrorCode::ProcessEnded,
+        ProcessError::NoInput { .. } => ErrorCode::NoInput,
+        ProcessError::NoTerminal { .. } => ErrorCode::NoTerminal,
+        ProcessError::InputWaits { .. } => ErrorCode::InputWaits,
+        ProcessError::PastTheEnd { .. } => ErrorCode::BadRequest,
+        ProcessError::Guest(error) => code_of_guest(error),
     }
 }
 

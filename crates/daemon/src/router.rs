@@ -22,7 +22,9 @@ use utoipa_axum::routes;
 use crate::access::{self, Gate, RequestId};
 use crate::app::App;
 use crate::failure::Failure;
-use crate::handler::{branch, command, daemon, events, files, operations, sandboxes, snapshots};
+use crate::handler::{
+    branch, command, daemon, events, files, operations, processes, sandboxes, snapshots,
+};
 
 /// Under this name an answer tells the id by which the daemon's log knows the request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -38,7 +40,13 @@ const BODY_IDLE_DEADLINE: Duration = Duration::from_secs(30);
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
         contact(),
     ),
-    components(schemas(forkd_api::BuildEvent, forkd_api::ErrorBody, forkd_api::LostEvents))
+    components(schemas(
+        forkd_api::BuildEvent,
+        forkd_api::ErrorBody,
+        forkd_api::FileChange,
+        forkd_api::LostEvents,
+        forkd_api::OutputEvent
+    ))
 )]
 struct Document;
 
@@ -59,12 +67,23 @@ fn documented_routes() -> OpenApiRouter<App> {
         .routes(routes!(command::eval))
         .routes(routes!(command::ping))
         .routes(routes!(command::logs))
-        .routes(routes!(files::read, files::write))
         .routes(routes!(operations::list))
         .routes(routes!(operations::one))
         .routes(routes!(operations::wait))
         .routes(routes!(operations::cancel))
         .routes(routes!(events::follow))
+        .routes(routes!(files::read, files::write, files::remove))
+        .routes(routes!(files::list))
+        .routes(routes!(files::stat))
+        .routes(routes!(files::make_directory))
+        .routes(routes!(files::watch))
+        .routes(routes!(processes::list, processes::create))
+        .routes(routes!(processes::one, processes::remove))
+        .routes(routes!(processes::wait))
+        .routes(routes!(processes::output))
+        .routes(routes!(processes::stdin))
+        .routes(routes!(processes::signal))
+        .routes(routes!(processes::resize))
 }
 
 /// The OpenAPI document of all routes.

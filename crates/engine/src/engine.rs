@@ -64,7 +64,7 @@ pub(crate) struct Inner {
 }
 
 /// Time that a read or a write of a guest file may take.
-const FILE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
+pub(crate) const FILE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
 /// Time that a ping may take.
 const PING_DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
 

@@ -9,7 +9,7 @@ use forkd_store::StoreError;
 use forkd_types::{ByteCount, OperationId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
 use forkd_vmm::VmmError;
 
-use crate::guest::GuestError;
+use crate::guest::{GuestError, ProcessError};
 
 /// Why a request was not done. Whoever asked gets it, and the operation keeps a copy.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -172,6 +172,9 @@ pub enum EngineError {
     /// The guest agent's answer, or its absence.
     #[error(transparent)]
     Guest(#[from] GuestError),
+    /// A request about a background process.
+    #[error(transparent)]
+    Process(ProcessError),
     /// The VMM failed.
     #[error(transparent)]
     Vmm(Arc<VmmError>),
@@ -225,6 +228,15 @@ impl From<StoreError> for EngineError {
                 Self::NoSpace { directory, needed, free }
             }
             other => Self::Store(Arc::new(other)),
+        }
+    }
+}
+
+impl From<ProcessError> for EngineError {
+    fn from(error: ProcessError) -> Self {
+        match error {
+            ProcessError::Guest(error) => Self::Guest(error),
+            other => Self::Process(other),
         }
     }
 }

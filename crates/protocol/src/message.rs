@@ -40,7 +40,37 @@ pub enum Request {
         #[serde(default)]
         output_credit: u64,
     },
-    /// The next bytes of the input of a running `Exec` or `WriteFile`. Consumes credit.
+    /// Runs a program on a terminal of its own. As `Exec`; `Input` follows, whose end is the
+    /// terminal's character for it, and all output is `Stdout`.
+    Terminal {
+        /// Program and arguments.
+        args: Vec<String>,
+        /// Added to the agent's default environment.
+        #[serde(default)]
+        env: Vec<(String, String)>,
+        /// Working directory; the agent's default when absent.
+        #[serde(default)]
+        cwd: Option<String>,
+        /// The process group is killed after this time; never when absent.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+        /// Lines of the terminal.
+        rows: u16,
+        /// Characters of a line.
+        cols: u16,
+    },
+    /// Changes the size of a running `Terminal`. Has no reply.
+    Resize {
+        /// Lines of the terminal.
+        rows: u16,
+        /// Characters of a line.
+        cols: u16,
+    },
+    /// The next bytes of the input of a running `Exec`, `Terminal` or `WriteFile`. Consumes
+    /// credit.
     Input {
         /// The bytes; at most [`crate::DATA_BYTES_MAX`].
         #[serde(with = "serde_bytes")]
@@ -53,9 +83,9 @@ pub enum Request {
         /// How much more.
         bytes: u64,
     },
-    /// Sends a signal to the process group of a running `Exec`. An `Eval` is interrupted as if its
-    /// time were over, and a file transfer ended, whatever the signal. Has no reply of its own; the
-    /// request goes on to its own last reply.
+    /// Sends a signal to the process group of a running `Exec` or `Terminal`. An `Eval` is
+    /// interrupted as if its time were over, and a file transfer or a watch ended, whatever the
+    /// signal. Has no reply of its own; the request goes on to its own last reply.
     Kill {
         /// Signal number.
         signal: i32,
@@ -63,8 +93,8 @@ pub enum Request {
     /// Ends a request that the host has forgotten: programs are killed, code is interrupted, and
     /// nothing more is sent for it. Has no reply.
     Cancel {},
-    /// Runs Python code in the persistent interpreter. Answered by `Stdout` and `Stderr`, at last
-    /// `EvalDone`; or by `Error`.
+    /// Runs Python code in the persistent interpreter. Answered by `Stdout` and `Stderr`, by
+    /// `EvalPart` if wanted, at last `EvalDone`; or by `Error`.
     Eval {
         /// Statements or an expression.
         code: String,
@@ -74,6 +104,9 @@ pub enum Request {
         /// Credit for output.
         #[serde(default)]
         output_credit: u64,
+        /// The last expression's value is wanted in all forms that it has.
+        #[serde(default)]
+        parts: bool,
     },
     /// Answered by `FileData`, at last `FileEnd`; or by `Error`.
     ReadFile {
@@ -102,6 +135,48 @@ pub enum Request {
         /// Create missing directories above it.
         #[serde(default)]
         create_parents: bool,
+    },
+    /// What is in a directory. Answered by `Entry` for each, at last `Done`; or by `Error`.
+    ListFiles {
+        /// Absolute path.
+        path: String,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Answered by one `Entry`, for a symbolic link that of the link; or by `Error`.
+    StatFile {
+        /// Absolute path.
+        path: String,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Removes a file, a symbolic link or a directory. Answered by `Done`; or by `Error`.
+    RemoveFile {
+        /// Absolute path.
+        path: String,
+        /// A directory with all that is in it; otherwise only an empty one.
+        #[serde(default)]
+        recursive: bool,
+    },
+    /// Creates a directory and missing ones above it; one that is there is fine. Answered by
+    /// `Done`; or by `Error`.
+    MakeDirectory {
+        /// Absolute path.
+        path: String,
+    },
+    /// Tells of changes to a file or in a directory. Answered by `Watching`, then `Change` until
+    /// it is ended, or by `Done` when the path itself is gone; or by `Error`.
+    WatchFiles {
+        /// Absolute path.
+        path: String,
+        /// What is below the directory's directories too.
+        #[serde(default)]
+        recursive: bool,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
     },
     /// Takes a new identity. Answered by [`Reply::Renewed`] only when every part of it took effect.
     Renew {
@@ -196,6 +271,17 @@ pub enum Reply {
         /// It was killed because its time was over.
         timed_out: bool,
     },
+    /// A form of the last expression's value, or a piece of one. Consumes credit for both fields.
+    EvalPart {
+        /// Its media type.
+        mime: String,
+        /// The bytes.
+        #[serde(with = "serde_bytes")]
+        data: Vec<u8>,
+        /// The next `EvalPart` goes on with this form.
+        #[serde(default)]
+        more: bool,
+    },
     /// The Python code ended.
     EvalDone {
         /// `repr` of the last expression, unless that is `None`.
@@ -227,6 +313,33 @@ pub enum Reply {
     Written {
         /// Bytes written.
         bytes: u64,
+    },
+    /// A file, directory or other thing of the file system. Consumes credit for its texts.
+    Entry {
+        /// Last part of its path.
+        name: String,
+        /// `file`, `directory`, `symlink`, or another word for anything else.
+        kind: String,
+        /// Size of a file's content.
+        bytes: u64,
+        /// Permission bits.
+        mode: u32,
+        /// Seconds since the Unix epoch.
+        modified_unix_s: i64,
+    },
+    /// What was asked for is done.
+    Done {},
+    /// From now on every change is told.
+    Watching {},
+    /// Something has changed. Consumes credit for its texts.
+    Change {
+        /// `created`, `modified`, `removed`, `renamed`; any other word: changes were missed.
+        kind: String,
+        /// Absolute path; of a renamed one the new path.
+        path: String,
+        /// The old path of a renamed one.
+        #[serde(default)]
+        from: Option<String>,
     },
     /// The new identity is in effect.
     Renewed {
@@ -265,6 +378,8 @@ impl Request {
         "hello",
         "ping",
         "exec",
+        "terminal",
+        "resize",
         "input",
         "credit",
         "kill",
@@ -272,6 +387,11 @@ impl Request {
         "eval",
         "read_file",
         "write_file",
+        "list_files",
+        "stat_file",
+        "remove_file",
+        "make_directory",
+        "watch_files",
         "renew",
         "power_off",
     ];
@@ -287,14 +407,49 @@ impl Reply {
         "stderr",
         "credit",
         "exited",
+        "eval_part",
         "eval_done",
         "file_data",
         "file_end",
         "written",
+        "entry",
+        "done",
+        "watching",
+        "change",
         "renewed",
         "powering_off",
         "error",
     ];
+}
+
+impl Reply {
+    /// Bytes of payload, for the replies that consume credit.
+    #[must_use]
+    pub fn payload_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Stdout { data } | Self::Stderr { data } | Self::FileData { data } => {
+                Some(data.len())
+            }
+            Self::EvalPart { mime, data, more: _ } => Some(mime.len() + data.len()),
+            Self::Entry { name, kind, .. } => Some(name.len() + kind.len()),
+            Self::Change { kind, path, from } => {
+                Some(kind.len() + path.len() + from.as_ref().map_or(0, String::len))
+            }
+            Self::Welcome { .. }
+            | Self::Pong { .. }
+            | Self::Started { .. }
+            | Self::Credit { .. }
+            | Self::Exited { .. }
+            | Self::EvalDone { .. }
+            | Self::FileEnd { .. }
+            | Self::Written { .. }
+            | Self::Done {}
+            | Self::Watching {}
+            | Self::Renewed { .. }
+            | Self::PoweringOff {}
+            | Self::Error { .. } => None,
+        }
+    }
 }
 
 /// Words in [`Reply::Error`]'s `code`. A word never changes its meaning.

@@ -1,5 +1,6 @@
 //! Safe wrappers of the Linux calls that branching needs and that no well-kept crate offers:
-//! userfaultfd write protection on shared memory, `PAGEMAP_SCAN`, reading another process's memory.
+//! userfaultfd write protection on shared memory, `PAGEMAP_SCAN`, reading another process's memory;
+//! and what only a new process can do for itself.
 //!
 //! Guarantees: the public interface is safe; each unsafe block says why it is needed and why it is
 //! sound; structures passed to the kernel are checked for size at compile time.
@@ -15,5 +16,6 @@ pub mod remote;
 pub mod schedule;
 pub mod shim_wire;
 pub mod socket;
+pub mod terminal;
 pub mod tsc;
 pub mod uffd;

@@ -119,6 +119,10 @@ id_type!(
     /// Names one long request.
     OperationId, "operation", "op-", 12
 );
+id_type!(
+    /// Names one background process of a sandbox.
+    ProcessId, "process", "pr-", 12
+);
 
 /// Why a string is not a snapshot tag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -92,6 +92,15 @@ pub const EXEC_TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Collected output of one exec; more is an error, never a silent cut.
 pub const EXEC_OUTPUT_BYTES_MAX: usize = 64 << 20;
 
+/// Background processes that the daemon knows of one sandbox; ended ones make room for new ones.
+pub const PROCESSES_PER_SANDBOX_MAX: usize = 64;
+
+/// Output that is kept of one background process, read or not.
+pub const PROCESS_OUTPUT_BYTES_MAX: usize = 1 << 20;
+
+/// Longest that one request waits for a process's end.
+pub const PROCESS_WAIT_MAX: Duration = Duration::from_secs(600);
+
 /// Sandboxes that a daemon keeps at once unless it is told otherwise; each is a process.
 pub const SANDBOXES_DEFAULT: usize = 4096;
 /// Sandboxes that a daemon keeps at once.

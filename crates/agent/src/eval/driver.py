@@ -1,7 +1,9 @@
 """Runs code for the guest agent, one request at a time, in one lasting namespace.
 
-Request on descriptor 0:  length (u32, little endian), source text.
-Answer on the same socket: kind (R repr, N nothing, E error), length (u32), text.
+Request on descriptor 0:  length (u32, little endian), whether parts are wanted (u8), source text.
+Answer on the same socket: parts (if wanted), then one of R repr, N nothing, E error; each with its
+kind, length (u32) and content. Content of a part P: whether the next one goes on with it (u8), length
+of its media type (u8), the type, bytes.
 """
 
 
@@ -16,6 +18,17 @@ def _forkd_driver():
     import types
 
     text_bytes_max = 100 * 1024
+    part_bytes_max = 60 * 1024
+    parts_bytes_max = 4 * 1024 * 1024 - 64 * 1024
+    forms = (
+        ("text/html", "_repr_html_"),
+        ("text/markdown", "_repr_markdown_"),
+        ("text/latex", "_repr_latex_"),
+        ("image/svg+xml", "_repr_svg_"),
+        ("image/png", "_repr_png_"),
+        ("image/jpeg", "_repr_jpeg_"),
+        ("application/json", "_repr_json_"),
+    )
     channel = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -43,13 +56,76 @@ def _forkd_driver():
             data += piece
         return data
 
-    def answer(kind, text):
+    def encode(text):
         data = text.encode("utf-8", "backslashreplace")
         if len(data) > text_bytes_max:
             data = data[:text_bytes_max].decode("utf-8", "ignore").encode() + b"..."
+        return data
+
+    def answer(kind, data):
         data = kind + struct.pack("<I", len(data)) + data
         while data:
             data = data[os.write(channel, data):]
+
+    def answer_part(mime, data):
+        mime = mime.encode()
+        while True:
+            piece, data = data[:part_bytes_max], data[part_bytes_max:]
+            answer(b"P", bytes((bool(data), len(mime))) + mime + piece)
+            if not data:
+                return
+
+    def ask(value, name):
+        # On the type, as Python does it: an object that answers to every name has no such form.
+        method = getattr(type(value), name, None)
+        if not callable(method):
+            return None
+        try:
+            form = method(value)
+        except Exception:
+            return None
+        # Some give what they have to say about it too.
+        return form[0] if isinstance(form, tuple) and form else form
+
+    def part_of(mime, form):
+        if not isinstance(mime, str) or not 0 < len(mime) <= 100:
+            return None
+        if not all("!" <= letter <= "~" for letter in mime):
+            return None
+        is_text = mime.startswith("text/") or mime.endswith(("json", "xml", "javascript"))
+        try:
+            if isinstance(form, (bytes, bytearray, memoryview)):
+                return bytes(form)
+            if isinstance(form, str):
+                if is_text:
+                    return form.encode()
+                # By custom a text that stands for bytes is base64. Imported when needed: an
+                # interpreter shall start fast.
+                import base64
+                return base64.b64decode(form)
+            if not mime.endswith("json"):
+                return None
+            import json
+            return json.dumps(form).encode()
+        except Exception:
+            return None
+
+    def parts_of(value, plain):
+        found = {"text/plain": plain}
+        bundle = ask(value, "_repr_mimebundle_")
+        named = list(bundle.items()) if isinstance(bundle, dict) else []
+        for mime, name in forms:
+            if not isinstance(bundle, dict) or mime not in bundle:
+                named.append((mime, ask(value, name)))
+        room = parts_bytes_max - len(plain)
+        for mime, form in named[:32]:
+            data = None if form is None else part_of(mime, form)
+            # What is too large is left out; a part of it would be of no use.
+            if data is None or mime in found or len(data) > room:
+                continue
+            found[mime] = data
+            room -= len(data)
+        return list(found.items())
 
     def run(source, name):
         tree = ast.parse(source, name)
@@ -71,25 +147,28 @@ def _forkd_driver():
 
     count = 0
     while True:
-        (length,) = struct.unpack("<I", read_exactly(4))
+        length, parts_wanted = struct.unpack("<IB", read_exactly(5))
         source = read_exactly(length).decode("utf-8", "replace")
         count += 1
         name = "<eval-%d>" % count
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
         linecache.cache.pop("<eval-%d>" % (count - 100), None)
+        parts = []
         try:
             try:
                 running = True
                 value = run(source, name)
-                kind, text = (b"N", "") if value is None else (b"R", repr(value))
+                kind, text = (b"N", b"") if value is None else (b"R", encode(repr(value)))
+                if parts_wanted and value is not None:
+                    parts = parts_of(value, text)
             finally:
                 running = False
         except BaseException as error:
             running = False
             try:
-                kind, text = b"E", describe(error)
+                kind, text = b"E", encode(describe(error))
             except BaseException:
-                kind, text = b"E", "an exception that cannot be described"
+                kind, text = b"E", b"an exception that cannot be described"
         if os.getpid() != owner:
             # A fork in the code came back here: only the original answers.
             os._exit(0)
@@ -99,7 +178,10 @@ def _forkd_driver():
                 stream.flush()
             except BaseException:
                 pass
+        for mime, data in parts:
+            answer_part(mime, data)
         answer(kind, text)
+        parts = None
 
 
 _forkd_driver()

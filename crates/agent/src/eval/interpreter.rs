@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use forkd_protocol::{TEXT_BYTES_MAX, code};
+use forkd_protocol::{DATA_BYTES_MAX, Reply, TEXT_BYTES_MAX, code};
 use rustix::event::{PollFd, PollFlags};
 
 use super::notify;
@@ -26,6 +26,8 @@ const HEADER_BYTES: usize = 1 + 4;
 pub(super) enum Answer {
     /// Nothing yet.
     Pending,
+    /// A part of the value; more follows.
+    Part(Reply),
     /// `repr` of the last expression.
     Value(String),
     /// Success without a value.
@@ -101,10 +103,11 @@ impl Interpreter {
     }
 
     /// Hands over a piece of code; [`Interpreter::exchange`] does the rest.
-    pub(super) fn submit(&mut self, code: &str) {
+    pub(super) fn submit(&mut self, code: &str, parts: bool) {
         // A frame bounds the code, and a frame's length fits.
         let length = u32::try_from(code.len()).unwrap_or(u32::MAX);
         self.outgoing = length.to_le_bytes().to_vec();
+        self.outgoing.push(u8::from(parts));
         self.outgoing.extend_from_slice(code.as_bytes());
         self.incoming.clear();
     }
@@ -130,12 +133,15 @@ impl Interpreter {
             }
         }
         match parse(&self.incoming) {
-            Answer::Pending if self.broken => Answer::Broken,
-            Answer::Broken => {
+            (Answer::Pending, _) if self.broken => Answer::Broken,
+            (Answer::Broken, _) => {
                 self.broken = true;
                 Answer::Broken
             }
-            answer => answer,
+            (answer, bytes) => {
+                self.incoming.drain(..bytes);
+                answer
+            }
         }
     }
 
@@ -181,21 +187,37 @@ impl Interpreter {
     }
 }
 
-fn parse(bytes: &[u8]) -> Answer {
+/// The first answer in `bytes`, and how many of them it is.
+fn parse(bytes: &[u8]) -> (Answer, usize) {
     let Some((&[kind, a, b, c, d], text)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
-        return Answer::Pending;
+        return (Answer::Pending, 0);
     };
     let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-    if length > TEXT_BYTES_MAX || !b"RNE".contains(&kind) {
-        return Answer::Broken;
+    if length > TEXT_BYTES_MAX || !b"PRNE".contains(&kind) {
+        return (Answer::Broken, 0);
     }
-    let Some(text) = text.get(..length) else { return Answer::Pending };
-    let text = String::from_utf8_lossy(text).into_owned();
-    match kind {
-        b'R' => Answer::Value(text),
+    let Some(content) = text.get(..length) else { return (Answer::Pending, 0) };
+    let text = || String::from_utf8_lossy(content).into_owned();
+    let answer = match kind {
+        b'P' => part(content).map_or(Answer::Broken, Answer::Part),
+        b'R' => Answer::Value(text()),
         b'N' => Answer::Nothing,
-        _ => Answer::Error(text),
-    }
+        _ => Answer::Error(text()),
+    };
+    (answer, HEADER_BYTES + length)
+}
+
+/// Whether the part goes on, the length of its media type, the type, the bytes.
+fn part(content: &[u8]) -> Option<Reply> {
+    let (&[more, mime_bytes], rest) = content.split_first_chunk::<2>()?;
+    let (mime, data) = rest.split_at_checked(usize::from(mime_bytes))?;
+    let mime = std::str::from_utf8(mime).ok()?.to_owned();
+    // Otherwise no host would ever have room for it.
+    (rest.len() <= DATA_BYTES_MAX).then(|| Reply::EvalPart {
+        mime,
+        data: data.to_vec(),
+        more: more != 0,
+    })
 }
 
 #[cfg(test)]
@@ -206,11 +228,23 @@ mod tests {
     fn an_answer_is_read_whole_or_not_at_all() {
         let wire = b"R\x02\0\0\0ok";
         for end in 0..wire.len() {
-            assert_eq!(parse(&wire[..end]), Answer::Pending);
+            assert_eq!(parse(&wire[..end]), (Answer::Pending, 0));
         }
-        assert_eq!(parse(wire), Answer::Value("ok".to_owned()));
-        assert_eq!(parse(b"E\x01\0\0\0\xFF"), Answer::Error("\u{FFFD}".to_owned()));
-        assert_eq!(parse(b"X\0\0\0\0"), Answer::Broken);
-        assert_eq!(parse(b"R\xFF\xFF\xFF\xFF"), Answer::Broken);
+        assert_eq!(parse(wire), (Answer::Value("ok".to_owned()), 7));
+        assert_eq!(parse(b"E\x01\0\0\0\xFF"), (Answer::Error("\u{FFFD}".to_owned()), 6));
+        assert_eq!(parse(b"X\0\0\0\0").0, Answer::Broken);
+        assert_eq!(parse(b"R\xFF\xFF\xFF\xFF").0, Answer::Broken);
+    }
+
+    #[test]
+    fn a_part_has_a_type_and_bytes_and_leaves_what_follows_it() {
+        let wire = b"P\x06\0\0\0\x01\x01t\0\xFF\nN\0\0\0\0";
+        let reply =
+            Reply::EvalPart { mime: "t".to_owned(), data: vec![0, 0xFF, b'\n'], more: true };
+        assert_eq!(parse(wire), (Answer::Part(reply), 11));
+        assert_eq!(parse(&wire[11..]), (Answer::Nothing, 5));
+        for bad in [&b"P\x01\0\0\0\0"[..], b"P\x03\0\0\0\0\x02t", b"P\x03\0\0\0\0\x01\xFF"] {
+            assert_eq!(parse(bad).0, Answer::Broken, "{bad:?}");
+        }
     }
 }

@@ -33,6 +33,8 @@ const SIGKILL: i32 = 9;
 pub(crate) struct Job {
     pub(crate) active: Arc<Active>,
     pub(crate) code: String,
+    /// The value is wanted in all its forms.
+    pub(crate) parts: bool,
     pub(crate) deadline: Option<Instant>,
     /// Dropped when the job is done.
     pub(crate) running: Box<dyn Send>,
@@ -107,7 +109,7 @@ impl EvalService {
     }
 
     fn run(&self, interpreter: &mut Option<Interpreter>, lost: &mut bool, job: Job) {
-        let Job { active, code, deadline, running } = job;
+        let Job { active, code, parts, deadline, running } = job;
         if active.is_cancelled() {
             let refusal = Refusal::new(code::CANCELLED, "ended before its turn came");
             active.send(&refusal.into_reply(), || {});
@@ -124,7 +126,7 @@ impl EvalService {
         };
         match current {
             Ok(mut current) => {
-                current.submit(&code);
+                current.submit(&code, parts);
                 let reply = Turn::new(&active, &self.processes, deadline, &self.wake)
                     .follow(&mut current, std::mem::take(lost));
                 if current.exit().is_none() {
@@ -148,6 +150,8 @@ struct Turn<'a> {
     phase: Phase,
     timed_out: bool,
     cancelled: bool,
+    /// A part of the value for which the host has given no credit yet.
+    held: Option<Reply>,
 }
 
 /// How far we went to make the code end.
@@ -169,7 +173,7 @@ impl<'a> Turn<'a> {
         wake: &'a OwnedFd,
     ) -> Self {
         let phase = Phase::Running { until: deadline };
-        Self { active, processes, wake, phase, timed_out: false, cancelled: false }
+        Self { active, processes, wake, phase, timed_out: false, cancelled: false, held: None }
     }
 
     /// Runs to the end of the code or of the interpreter, forwarding output.
@@ -203,16 +207,27 @@ impl<'a> Turn<'a> {
     }
 
     /// The answer or the interpreter's end, if there is one.
-    fn look(&self, interpreter: &mut Interpreter, lost: bool) -> Option<Reply> {
+    fn look(&mut self, interpreter: &mut Interpreter, lost: bool) -> Option<Reply> {
         let timed_out = self.timed_out;
-        match interpreter.exchange() {
+        if !self.send_held() {
+            return None;
+        }
+        let mut answer = interpreter.exchange();
+        while let Answer::Part(part) = answer {
+            self.held = Some(part);
+            if !self.send_held() {
+                return None;
+            }
+            answer = interpreter.exchange();
+        }
+        match answer {
             Answer::Value(value) => return Some(done(Some(value), None, timed_out, lost)),
             Answer::Nothing => return Some(done(None, None, timed_out, lost)),
             Answer::Error(error) => return Some(done(None, Some(error), timed_out, lost)),
             Answer::Broken => {
                 self.processes.signal_group(interpreter.pid(), SIGKILL);
             }
-            Answer::Pending => {}
+            Answer::Pending | Answer::Part(_) => {}
         }
         let exit = interpreter.exit()?;
         let how = match exit.signal {
@@ -226,6 +241,21 @@ impl<'a> Turn<'a> {
         };
         let error = format!("{why}the interpreter {how}; its variables are lost");
         Some(done(None, Some(error), timed_out, true))
+    }
+
+    /// Sends the part that waits, if the host allows it. False while it waits on.
+    fn send_held(&mut self) -> bool {
+        match self.held.take() {
+            Some(part) if self.active.payload_room() < part.payload_bytes().unwrap_or(0) => {
+                self.held = Some(part);
+                false
+            }
+            Some(part) => {
+                self.active.send(&part, || {});
+                true
+            }
+            None => true,
+        }
     }
 
     fn attend(&mut self, interpreter: &Interpreter) {
@@ -253,7 +283,9 @@ impl<'a> Turn<'a> {
             PollFd::new(self.wake, PollFlags::IN),
             PollFd::from_borrowed_fd(self.active.wake_fd(), PollFlags::IN),
         ];
-        fds.extend(interpreter.channel_poll());
+        if self.held.is_none() {
+            fds.extend(interpreter.channel_poll());
+        }
         for (pipe, skip) in interpreter.output_slots().into_iter().zip(skip) {
             if let (Some(pipe), false) = (pipe, skip) {
                 fds.push(PollFd::new(pipe, PollFlags::IN));

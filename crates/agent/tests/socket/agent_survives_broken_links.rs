@@ -3,99 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::raw::{Raw, client_of_raw_agent, welcome};
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{ExecEvent, ExecRequest, GuestAgent, GuestError};
-use forkd_protocol::{
-    DELIMITER, FrameDecoder, Reply, Request, decode_reply, decode_request, encode_frame,
-    encode_reply, encode_request,
-};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use forkd_protocol::{DELIMITER, Reply, Request, encode_frame};
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-
-/// One side of a conversation, byte by byte.
-struct Raw {
-    stream: UnixStream,
-    decoder: FrameDecoder,
-    arrived: std::collections::VecDeque<(u64, Vec<u8>)>,
-}
-
-impl Raw {
-    fn new(stream: UnixStream) -> Self {
-        let decoder = FrameDecoder::new();
-        Self { stream, decoder, arrived: std::collections::VecDeque::new() }
-    }
-
-    async fn frame(&mut self) -> (u64, Vec<u8>) {
-        loop {
-            if let Some(frame) = self.arrived.pop_front() {
-                return frame;
-            }
-            let mut buffer = vec![0; 65536];
-            let read = self.stream.read(&mut buffer);
-            let count = tokio::time::timeout(SOON, read).await.unwrap().unwrap();
-            assert!(count > 0, "the other side closed");
-            let arrived = &mut self.arrived;
-            self.decoder.feed(&buffer[..count], |event| {
-                if let Ok(frame) = event {
-                    arrived.push_back((frame.request_id, frame.message.to_vec()));
-                }
-            });
-        }
-    }
-
-    async fn reply(&mut self) -> (u64, Reply) {
-        let (id, message) = self.frame().await;
-        (id, decode_reply(&message).unwrap())
-    }
-
-    async fn request(&mut self) -> (u64, Request) {
-        let (id, message) = self.frame().await;
-        (id, decode_request(&message).unwrap())
-    }
-
-    async fn ask(&mut self, id: u64, request: &Request) {
-        let mut wire = Vec::new();
-        encode_request(id, request, &mut wire).unwrap();
-        self.stream.write_all(&wire).await.unwrap();
-    }
-
-    async fn answer(&mut self, id: u64, reply: &Reply) {
-        let mut wire = Vec::new();
-        encode_reply(id, reply, &mut wire).unwrap();
-        self.stream.write_all(&wire).await.unwrap();
-    }
-
-    async fn hello(&mut self, id: u64) {
-        self.stream.write_all(&[DELIMITER]).await.unwrap();
-        self.ask(id, &Request::Hello { protocol_min: 1, protocol_max: 9, nonce: id }).await;
-        loop {
-            if let (answered, Reply::Welcome { nonce, .. }) = self.reply().await {
-                assert_eq!((answered, nonce), (id, id));
-                return;
-            }
-        }
-    }
-
-    /// As an agent: takes a hello and welcomes.
-    async fn welcome(&mut self) {
-        let (id, Request::Hello { nonce, .. }) = self.request().await else { panic!() };
-        self.answer(id, &welcome(nonce)).await;
-    }
-}
-
-fn welcome(nonce: u64) -> Reply {
-    Reply::Welcome {
-        protocol: 1,
-        nonce,
-        agent_version: "0".to_owned(),
-        kernel_release: "6".to_owned(),
-        boot_id: "b".to_owned(),
-        has_root_disk: true,
-        python: false,
-        is_init: true,
-        epoch: 1,
-    }
-}
 
 fn exec(script: &str) -> Request {
     Request::Exec {
@@ -106,16 +19,6 @@ fn exec(script: &str) -> Request {
         timeout_ms: None,
         output_credit: 1 << 20,
     }
-}
-
-/// A client that has greeted, and the raw end on which to play its agent.
-async fn client_of_raw_agent() -> (GuestAgent, Raw) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let agent = GuestAgent::connect(ours).unwrap();
-    let mut raw = Raw::new(theirs);
-    let (facts, ()) = tokio::join!(agent.hello(SOON), raw.welcome());
-    facts.unwrap();
-    (agent, raw)
 }
 
 #[tokio::test]
@@ -190,6 +93,57 @@ async fn a_new_hello_discards_old_output_while_the_process_goes_on() {
         assert!(start.elapsed() < SOON, "the old process was ended");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test]
+async fn programs_of_another_epoch_are_neither_held_back_nor_told_the_end_of_their_input() {
+    let local = LocalAgent::start();
+    let (flood, whole) = (local.path("flood"), local.path("whole"));
+    let mut source = Raw::new(local.stream().await);
+    source.hello(1).await;
+    source.ask(2, &exec(&format!("head -c 9000000 /dev/zero; touch {flood}"))).await;
+    let mut reads_input = exec(&format!("cat > /dev/null; touch {whole}"));
+    if let Request::Exec { stdin_follows, .. } = &mut reads_input {
+        *stdin_follows = true;
+    }
+    source.ask(3, &reads_input).await;
+    while !matches!(source.reply().await, (3, Reply::Credit { .. })) {}
+    source.ask(3, &Request::Input { data: b"half of it".to_vec(), eof: false }).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!std::fs::exists(&flood).unwrap(), "its credit is over: it is held back");
+    drop(source);
+
+    let mut child = Raw::new(local.stream().await);
+    child.hello(100).await;
+    let start = Instant::now();
+    while !std::fs::exists(&flood).unwrap() {
+        assert!(start.elapsed() < SOON, "the program of the old epoch does not go on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!std::fs::exists(&whole).unwrap(), "half of the input was taken for the whole");
+    child.ask(101, &Request::Ping {}).await;
+    let (_, Reply::Pong { requests_running, .. }) = child.reply().await else { panic!() };
+    assert_eq!(requests_running, 1, "the program that waits for input is there");
+}
+
+#[tokio::test]
+async fn a_program_that_ended_waits_for_its_host_without_using_the_processor() {
+    let local = LocalAgent::start();
+    let mut raw = Raw::new(local.stream().await);
+    raw.hello(1).await;
+    let mut request = exec("head -c 50000 /dev/zero");
+    if let Request::Exec { output_credit, .. } = &mut request {
+        *output_credit = 1000;
+    }
+    raw.ask(2, &request).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let before = local.cpu_time();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let used = local.cpu_time() - before;
+    assert!(used <= Duration::from_millis(20), "{used:?} in a second");
+    raw.ask(2, &Request::Credit { bytes: 1 << 20 }).await;
+    while !matches!(raw.reply().await, (2, Reply::Exited { exit_code: 0, .. })) {}
 }
 
 #[tokio::test]

@@ -5,4 +5,8 @@
 
 mod agent_serves_over_a_socket;
 mod agent_survives_broken_links;
+mod files_are_listed_removed_and_watched;
+mod processes_lose_nothing_and_hold_nobody;
+mod raw;
 mod support;
+mod values_come_in_all_their_forms;

@@ -1,15 +1,19 @@
 //! Files of a sandbox.
 
+use axum::Json;
 use axum::extract::{DefaultBodyLimit, FromRequest as _, Request, State};
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
-use forkd_api::{ErrorBody, FieldError};
-use forkd_engine::guest::{FileWrite, OUTPUT_BYTES_MAX};
+use axum::response::{IntoResponse, Response};
+use forkd_api::{ErrorBody, FieldError, FileEntry};
+use forkd_engine::guest::{Depth, FileWrite, OUTPUT_BYTES_MAX};
+use futures_util::stream;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::command::BYTES;
+use super::sse;
 use crate::app::{App, to_the_end};
+use crate::convert;
 use crate::extract::{Query, RawBody, SandboxPath};
 use crate::failure::Failure;
 
@@ -98,6 +102,123 @@ pub(crate) async fn write(
     let file = FileWrite { mode, create_parents: true, ..FileWrite::new(path) };
     to_the_end(async move { app.engine.write_file(&id, file, content).await }).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which file or directory, and how far.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TreeQuery {
+    /// Absolute path in the sandbox.
+    path: String,
+    /// With all that is below a directory.
+    #[serde(default)]
+    recursive: bool,
+}
+
+impl TreeQuery {
+    fn depth(&self) -> Depth {
+        if self.recursive { Depth::Recursive } else { Depth::Itself }
+    }
+}
+
+/// Removes a file, a symbolic link or a directory. A directory that is not empty needs
+/// `recursive`.
+#[utoipa::path(delete, path = "/v1/sandboxes/{id}/files", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id"), TreeQuery),
+    responses((status = 204),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox or file"),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run"),
+        (status = 422, body = ErrorBody, description = "It cannot be removed")))]
+pub(crate) async fn remove(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+    Query(query): Query<TreeQuery>,
+) -> Result<StatusCode, Failure> {
+    let depth = query.depth();
+    let path = checked_path(query.path)?;
+    to_the_end(async move { app.engine.remove_file(&id, &path, depth).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lists what is in a directory, by name.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/files/list", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id"), ReadQuery),
+    responses((status = 200, body = Vec<FileEntry>),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox or directory"),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run"),
+        (status = 422, body = ErrorBody, description = "It is no directory")))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+    Query(query): Query<ReadQuery>,
+) -> Result<Json<Vec<FileEntry>>, Failure> {
+    let entries = app.engine.list_files(&id, &checked_path(query.path)?).await?;
+    Ok(Json(entries.into_iter().map(convert::file_entry).collect()))
+}
+
+/// Tells what a path is. Of a symbolic link it tells of the link.
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/files/stat", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id"), ReadQuery),
+    responses((status = 200, body = FileEntry),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox or file"),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run")))]
+pub(crate) async fn stat(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+    Query(query): Query<ReadQuery>,
+) -> Result<Json<FileEntry>, Failure> {
+    let entry = app.engine.stat_file(&id, &checked_path(query.path)?).await?;
+    Ok(Json(convert::file_entry(entry)))
+}
+
+/// Creates a directory, and missing ones above it. One that is there is fine.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/files/mkdir", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id"), ReadQuery),
+    responses((status = 204),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox"),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run"),
+        (status = 422, body = ErrorBody, description = "It cannot be created")))]
+pub(crate) async fn make_directory(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+    Query(query): Query<ReadQuery>,
+) -> Result<StatusCode, Failure> {
+    let path = checked_path(query.path)?;
+    to_the_end(async move { app.engine.make_directory(&id, &path).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Follows changes to a file, or in a directory, as server-sent events.
+///
+/// `created`, `modified` and `removed` carry `{"path"}`, `renamed` carries `{"path", "from"}`. When
+/// the answer begins the watch is set: each change from then on is told, some of them twice. `lost`
+/// (`{}`) stands for changes that were too many at once. The last event is `gone` (`{"reason"}`).
+#[utoipa::path(get, path = "/v1/sandboxes/{id}/files/watch", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id"), TreeQuery),
+    responses((status = 200, body = String, content_type = "text/event-stream"),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox or path"),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run"),
+        (status = 422, body = ErrorBody, description = "It cannot be watched")))]
+pub(crate) async fn watch(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+    Query(query): Query<TreeQuery>,
+) -> Result<Response, Failure> {
+    let depth = query.depth();
+    let watch = app.engine.watch_files(&id, &checked_path(query.path)?, depth).await?;
+    let changes = stream::unfold(Some(watch), |watch| async move {
+        let mut watch = watch?;
+        let change = watch.next().await;
+        let goes_on = matches!(change, Ok(Some(_)));
+        let event = sse::event(&convert::file_change(change));
+        Some((event, goes_on.then_some(watch)))
+    });
+    Ok(sse::answer(changes))
 }
 
 #[cfg(test)]

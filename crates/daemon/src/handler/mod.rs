@@ -7,7 +7,9 @@ pub(crate) mod daemon;
 pub(crate) mod events;
 pub(crate) mod files;
 pub(crate) mod operations;
+pub(crate) mod processes;
 pub(crate) mod sandboxes;
 pub(crate) mod snapshots;
+mod sse;
 
 mod build;

@@ -9,6 +9,7 @@ use tokio::net::UnixStream;
 use super::call::{Call, Deadline};
 use super::connection::{Connection, LinkCounters, Tasks};
 use super::exec::{ExecOutput, ExecRequest, ExecStream, append};
+use super::parts::{EvalPart, Parts};
 use super::quiesce::{QuiesceGuard, quiesce};
 use super::{GuestError, OUTPUT_BYTES_MAX, OUTPUT_WINDOW_BYTES};
 
@@ -67,6 +68,9 @@ pub struct EvalOutput {
     pub result: Option<String>,
     /// Traceback, or what happened to the interpreter.
     pub error: Option<String>,
+    /// All forms that the last expression's value has, [`super::EVAL_PARTS_BYTES_MAX`] in all; the
+    /// first is `text/plain`. Empty when the guest agent is older.
+    pub parts: Vec<EvalPart>,
     /// What was printed.
     pub stdout: Vec<u8>,
     /// What was printed to standard error.
@@ -240,16 +244,28 @@ impl GuestAgent {
             code: request.code,
             timeout_ms: Some(millis(request.timeout)),
             output_credit: OUTPUT_WINDOW_BYTES,
+            parts: true,
         })?;
         let mut stdout = Vec::new();
         let mut stderr = Vec::new();
+        let mut parts = Parts::default();
         loop {
             match call.next().await? {
                 Reply::Stdout { data } => append(&mut stdout, stderr.len(), &data)?,
                 Reply::Stderr { data } => append(&mut stderr, stdout.len(), &data)?,
+                Reply::EvalPart { mime, data, more } => parts.add(mime, data, more)?,
                 Reply::EvalDone { result, error, timed_out, state_lost } => {
                     call.finish();
-                    return Ok(EvalOutput { result, error, stdout, stderr, timed_out, state_lost });
+                    let parts = parts.whole();
+                    return Ok(EvalOutput {
+                        result,
+                        error,
+                        parts,
+                        stdout,
+                        stderr,
+                        timed_out,
+                        state_lost,
+                    });
                 }
                 other => return Err(call.unexpected(&other)),
             }
@@ -376,12 +392,12 @@ impl GuestAgent {
         self.connection.counters()
     }
 
-    fn call(&self, what: &'static str, deadline: Deadline) -> Result<Call, GuestError> {
+    pub(super) fn call(&self, what: &'static str, deadline: Deadline) -> Result<Call, GuestError> {
         Call::new(&self.connection, &self.tasks, what, deadline)
     }
 
     /// A request with exactly one reply.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         what: &'static str,
         request: Request,
@@ -399,7 +415,7 @@ fn random_u64() -> Result<u64, GuestError> {
     getrandom::u64().map_err(|error| GuestError::Entropy { reason: error.to_string() })
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

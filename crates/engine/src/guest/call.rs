@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_protocol::{CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, Reply, Request, credit_cost};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::connection::{Connection, Inbox, Tasks, lock, payload_bytes};
+use super::connection::{Connection, Inbox, Tasks, lock};
 use super::{GuestError, OUTPUT_WINDOW_BYTES};
 
 /// A point in time with the wait that it came from, for the error text.
@@ -22,6 +22,11 @@ impl Deadline {
         // A wait that the clock cannot express is as good as a year.
         let year = Duration::from_secs(365 * 24 * 3600);
         Self { at: Instant::now() + within.min(year), within }
+    }
+
+    /// For what may take as long as it likes, and ends otherwise.
+    pub(super) fn never() -> Self {
+        Self::after(Duration::MAX)
     }
 
     pub(super) fn instant(&self) -> Instant {
@@ -48,13 +53,72 @@ pub(super) struct Call {
     finished: bool,
 }
 
+/// The next piece of a request's input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputPiece {
+    /// The bytes.
+    pub data: Vec<u8>,
+    /// Nothing follows.
+    pub eof: bool,
+}
+
 /// Input on its way to the agent: as much as it allowed, one chunk at a time.
 struct Input {
     data: Vec<u8>,
+    /// Where more comes from once all of `data` is with the agent.
+    source: Option<mpsc::Receiver<InputPiece>>,
     sent: usize,
     credit: u64,
     in_flight: Option<oneshot::Receiver<()>>,
+    /// The input ends after `data`.
+    ends: bool,
     eof_sent: bool,
+}
+
+impl Input {
+    fn new(data: Vec<u8>, source: Option<mpsc::Receiver<InputPiece>>) -> Self {
+        let ends = source.is_none();
+        Self { data, source, sent: 0, credit: 0, in_flight: None, ends, eof_sent: false }
+    }
+
+    /// What to wait for until more can be sent.
+    async fn change(&mut self) {
+        if let Some(in_flight) = &mut self.in_flight {
+            // An error means that the connection is closed, which the replies tell.
+            in_flight.await.ok();
+            self.in_flight = None;
+            return;
+        }
+        let piece = match &mut self.source {
+            Some(source) if self.sent == self.data.len() && !self.ends => source.recv().await,
+            _ => None,
+        };
+        match piece {
+            Some(InputPiece { data, eof }) => {
+                self.data = data;
+                self.sent = 0;
+                self.ends = eof;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// What can be sent for a request without having it.
+pub(super) struct CallLink {
+    connection: Arc<Connection>,
+    what: &'static str,
+    id: u64,
+}
+
+impl CallLink {
+    pub(super) fn send_size(&self, rows: u16, cols: u16) -> Result<(), GuestError> {
+        self.connection.send(self.what, self.id, &Request::Resize { rows, cols }).map(drop)
+    }
+
+    pub(super) fn send_signal(&self, signal: i32) -> Result<(), GuestError> {
+        self.connection.send(self.what, self.id, &Request::Kill { signal }).map(drop)
+    }
 }
 
 impl Call {
@@ -91,25 +155,41 @@ impl Call {
         Ok(())
     }
 
-    /// Gives the input that the request announced.
-    pub(super) fn set_input(&mut self, data: Vec<u8>) {
-        self.input = Some(Input { data, sent: 0, credit: 0, in_flight: None, eof_sent: false });
+    pub(super) fn set_deadline(&mut self, deadline: Deadline) {
+        self.deadline = deadline;
     }
 
-    /// The next reply; errors of the agent are errors here. Sends input meanwhile. Safe to cancel.
+    pub(super) fn link(&self) -> CallLink {
+        CallLink { connection: Arc::clone(&self.connection), what: self.what, id: self.id }
+    }
+
+    /// Gives the whole input that the request announced.
+    pub(super) fn set_input(&mut self, data: Vec<u8>) {
+        self.input = Some(Input::new(data, None));
+    }
+
+    /// The input that the request announced comes in pieces. The next one is taken when the agent
+    /// has all of the one before.
+    pub(super) fn open_input(&mut self, source: mpsc::Receiver<InputPiece>) {
+        self.input = Some(Input::new(Vec::new(), Some(source)));
+    }
+
+    /// The next reply; errors of the agent are errors here. Sends input meanwhile, and allows more
+    /// output. Safe to cancel.
     pub(super) async fn next(&mut self) -> Result<Reply, GuestError> {
+        let reply = self.next_on_credit().await?;
+        self.give_credit()?;
+        Ok(reply)
+    }
+
+    /// As [`Call::next`], but allows no more output; see [`Call::give_credit`].
+    pub(super) async fn next_on_credit(&mut self) -> Result<Reply, GuestError> {
         loop {
             self.advance_input()?;
-            let in_flight = self.input.as_mut().and_then(|input| input.in_flight.as_mut());
             let reply = tokio::select! {
                 biased;
                 reply = self.inbox.replies.recv() => reply,
-                _ = wait_for(in_flight) => {
-                    if let Some(input) = &mut self.input {
-                        input.in_flight = None;
-                    }
-                    continue;
-                }
+                () = change(self.input.as_mut()) => continue,
                 () = tokio::time::sleep_until(self.deadline.instant()) => {
                     return Err(self.deadline.timeout(self.what));
                 }
@@ -126,7 +206,7 @@ impl Call {
                     return Err(GuestError::remote(&code, &message));
                 }
                 Some(reply) => {
-                    self.give_credit(&reply)?;
+                    self.taken += reply.payload_bytes().map_or(0, credit_cost);
                     return Ok(reply);
                 }
             }
@@ -156,9 +236,8 @@ impl Call {
         }
     }
 
-    fn give_credit(&mut self, reply: &Reply) -> Result<(), GuestError> {
-        let Some(bytes) = payload_bytes(reply) else { return Ok(()) };
-        self.taken += credit_cost(bytes);
+    /// Allows as much more output as was taken, once it is worth a message.
+    pub(super) fn give_credit(&mut self) -> Result<(), GuestError> {
         if self.taken < OUTPUT_WINDOW_BYTES / 2 {
             return Ok(());
         }
@@ -174,11 +253,14 @@ impl Call {
             return Ok(());
         }
         let rest = &input.data[input.sent..];
+        if rest.is_empty() && !input.ends {
+            return Ok(());
+        }
         let count = rest.len().min(DATA_BYTES_MAX).min(usize::try_from(room).unwrap_or(usize::MAX));
         if count == 0 && !rest.is_empty() {
             return Ok(());
         }
-        let eof = count == rest.len();
+        let eof = input.ends && count == rest.len();
         let message = Request::Input { data: rest[..count].to_vec(), eof };
         input.sent += count;
         input.credit = input.credit.saturating_sub(credit_cost(count));
@@ -198,11 +280,10 @@ impl Drop for Call {
     }
 }
 
-/// Waits for a frame to be written; for ever when there is none.
-async fn wait_for(in_flight: Option<&mut oneshot::Receiver<()>>) {
-    match in_flight {
-        // An error means that the connection is closed, which the replies tell.
-        Some(receiver) => drop(receiver.await),
+/// Waits for a change of the input; for ever when there is none.
+async fn change(input: Option<&mut Input>) {
+    match input {
+        Some(input) => input.change().await,
         None => std::future::pending().await,
     }
 }
@@ -216,10 +297,15 @@ fn kind_of(reply: &Reply) -> &'static str {
         Reply::Stderr { .. } => "stderr",
         Reply::Credit { .. } => "credit",
         Reply::Exited { .. } => "exited",
+        Reply::EvalPart { .. } => "eval_part",
         Reply::EvalDone { .. } => "eval_done",
         Reply::FileData { .. } => "file_data",
         Reply::FileEnd { .. } => "file_end",
         Reply::Written { .. } => "written",
+        Reply::Entry { .. } => "entry",
+        Reply::Done {} => "done",
+        Reply::Watching {} => "watching",
+        Reply::Change { .. } => "change",
         Reply::Renewed { .. } => "renewed",
         Reply::PoweringOff {} => "powering_off",
         Reply::Error { .. } => "error",

@@ -233,7 +233,7 @@ impl Connection {
             self.counters.replies_unrouted.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        let overrun = match payload_bytes(&reply) {
+        let overrun = match reply.payload_bytes() {
             None => false,
             Some(bytes) => {
                 let mut credit = lock(&route.credit);
@@ -274,26 +274,6 @@ impl Routes {
 /// Closes a route with a reason. The first reason stays.
 fn fail(route: &Route, error: GuestError) {
     route.failure.get_or_init(|| error);
-}
-
-/// Bytes of payload, for the replies that consume credit.
-pub(super) fn payload_bytes(reply: &Reply) -> Option<usize> {
-    match reply {
-        Reply::Stdout { data } | Reply::Stderr { data } | Reply::FileData { data } => {
-            Some(data.len())
-        }
-        Reply::Welcome { .. }
-        | Reply::Pong { .. }
-        | Reply::Started { .. }
-        | Reply::Credit { .. }
-        | Reply::Exited { .. }
-        | Reply::EvalDone { .. }
-        | Reply::FileEnd { .. }
-        | Reply::Written { .. }
-        | Reply::Renewed { .. }
-        | Reply::PoweringOff {}
-        | Reply::Error { .. } => None,
-    }
 }
 
 async fn read_replies(connection: Arc<Connection>) {

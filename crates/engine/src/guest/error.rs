@@ -77,7 +77,13 @@ impl GuestError {
                 .map(|letter| if letter.is_control() && letter != '\n' { ' ' } else { letter })
                 .collect()
         };
-        Self::Remote { code: clean(code), message: clean(message) }
+        let mut message = clean(message);
+        if code == forkd_protocol::code::UNSUPPORTED {
+            message.push_str(
+                "; the guest agent is older than this daemon: build the template again for this",
+            );
+        }
+        Self::Remote { code: clean(code), message }
     }
 
     /// The agent answered `what` with something else than the protocol allows.

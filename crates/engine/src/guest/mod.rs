@@ -5,7 +5,8 @@
 //! that goes away in the middle of a request never leaves half a frame behind.
 //!
 //! Guarantees, against any guest:
-//! * Every wait has a deadline, and the loss of the connection fails every request under way.
+//! * Every wait has a deadline, but for what a background process or a watch tells next; the loss
+//!   of the connection fails every request under way.
 //! * Memory is bounded: a request buffers at most its credit window, collected output at most
 //!   [`OUTPUT_BYTES_MAX`], an unfinished frame at most one frame. A guest that sends more than it
 //!   was allowed loses that request, not the daemon.
@@ -21,13 +22,23 @@ mod call;
 mod connection;
 mod error;
 mod exec;
+mod files;
+mod parts;
+mod process;
 mod quiesce;
 
 pub use agent::{EvalOutput, EvalRequest, Facts, FileWrite, GuestAgent, Identity, Pulse, Renewal};
+pub use call::InputPiece;
 pub use connection::LinkCounters;
 pub use error::GuestError;
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
+pub use files::{Depth, FileChange, FileEntry, FileKind, FileWatch};
 pub use forkd_protocol::HookReport;
+pub use parts::{EVAL_PARTS_BYTES_MAX, EvalPart};
+pub use process::{
+    OutputEvent, OutputReader, ProcessEnd, ProcessError, ProcessInput, ProcessRequest,
+    ProcessTable, ProcessView, Stream, TerminalSize,
+};
 pub use quiesce::QuiesceGuard;
 
 /// Most bytes that a collected output (both streams together) or a file may have.

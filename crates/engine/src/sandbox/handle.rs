@@ -10,7 +10,7 @@ use super::use_of::Lease;
 use crate::admission::Place;
 use crate::branch::BranchOrder;
 use crate::events::{Change, EventLog, SandboxChange};
-use crate::guest::GuestAgent;
+use crate::guest::{GuestAgent, ProcessTable};
 use crate::{EngineError, Sandbox};
 
 /// What a sandbox's task is asked for. Orders are done in the order of their arrival.
@@ -30,6 +30,7 @@ const ORDERS_WAITING_MAX: usize = 64;
 pub(crate) struct SandboxHandle {
     id: SandboxId,
     view: Mutex<View>,
+    processes: ProcessTable,
     orders: mpsc::Sender<Order>,
     events: Arc<EventLog>,
 }
@@ -60,7 +61,8 @@ impl SandboxHandle {
         let (overlays, layers) = (Vec::new(), Vec::new());
         let place = Some(place);
         let view = View { agent: None, overlays, layers, sandbox, lease, place };
-        (Self { id, view: Mutex::new(view), orders, events }, queue)
+        let processes = ProcessTable::default();
+        (Self { id, view: Mutex::new(view), processes, orders, events }, queue)
     }
 
     fn lock(&self) -> MutexGuard<'_, View> {
@@ -88,11 +90,20 @@ impl SandboxHandle {
 
     /// When to look whether its time is over.
     pub(super) fn lease_end(&self) -> Option<Instant> {
+        self.touch_if_busy();
         self.lease(|lease| lease.end(Instant::now()))
+    }
+
+    /// A background process uses it.
+    fn touch_if_busy(&self) {
+        if self.processes.has_running() {
+            self.touch();
+        }
     }
 
     /// Whether its time is over.
     pub(super) fn has_expired(&self) -> bool {
+        self.touch_if_busy();
         self.lease(|lease| lease.has_ended(Instant::now()))
     }
 
@@ -137,6 +148,12 @@ impl SandboxHandle {
     /// The VM is gone: nobody can be talked to.
     pub(crate) fn forget_agent(&self) {
         self.lock().agent = None;
+        self.processes.end_all("the sandbox ended");
+    }
+
+    /// The background processes that were started here.
+    pub(crate) fn processes(&self) -> &ProcessTable {
+        &self.processes
     }
 
     pub(crate) fn set_files(&self, layers: Vec<LayerId>, overlays: Vec<LayerId>) {

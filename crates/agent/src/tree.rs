@@ -1,0 +1,91 @@
+//! Directories of the guest: what is in them, making and removing.
+
+use std::fs::Metadata;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use forkd_protocol::{Reply, code};
+
+use crate::active::{Active, Refusal};
+use crate::files::{absolute, cancelled, refuse};
+
+/// Sends all entries of a directory, then the end or what went wrong.
+pub(crate) fn list(active: &Active, path: &str) {
+    finish(active, send_entries(active, path));
+}
+
+/// Sends what a path is, or what went wrong.
+pub(crate) fn stat(active: &Active, path: &str) {
+    let result = absolute(path).and_then(|path| {
+        let facts = std::fs::symlink_metadata(path).map_err(|error| refuse(path, &error))?;
+        Ok(entry(path, &facts))
+    });
+    match result {
+        Ok(entry) => drop(active.send_when_allowed(&entry)),
+        Err(refusal) => active.send(&refusal.into_reply(), || {}),
+    }
+}
+
+/// Removes what is there, then says so.
+pub(crate) fn remove(active: &Active, path: &str, recursive: bool) {
+    let result = absolute(path).and_then(|path| {
+        if path.file_name().is_none() {
+            let message = format!("{}: not a path that can be removed", path.display());
+            return Err(Refusal::new(code::BAD_REQUEST, message));
+        }
+        let facts = std::fs::symlink_metadata(path).map_err(|error| refuse(path, &error))?;
+        let removed = match (facts.is_dir(), recursive) {
+            (false, _) => std::fs::remove_file(path),
+            (true, false) => std::fs::remove_dir(path),
+            (true, true) => std::fs::remove_dir_all(path),
+        };
+        removed.map_err(|error| refuse(path, &error))
+    });
+    finish(active, result);
+}
+
+/// Makes a directory and those above it, then says so.
+pub(crate) fn make_directory(active: &Active, path: &str) {
+    let make = |path: &Path| std::fs::create_dir_all(path).map_err(|error| refuse(path, &error));
+    finish(active, absolute(path).and_then(make));
+}
+
+fn finish(active: &Active, result: Result<(), Refusal>) {
+    let last = match result {
+        Ok(()) => Reply::Done {},
+        Err(refusal) => refusal.into_reply(),
+    };
+    active.send(&last, || {});
+}
+
+fn send_entries(active: &Active, path: &str) -> Result<(), Refusal> {
+    let path = absolute(path)?;
+    let fail = |error: std::io::Error| refuse(path, &error);
+    for found in std::fs::read_dir(path).map_err(fail)? {
+        let found = found.map_err(fail)?.path();
+        // What has vanished meanwhile is not in the directory.
+        let Ok(facts) = std::fs::symlink_metadata(&found) else { continue };
+        if !active.send_when_allowed(&entry(&found, &facts)) {
+            return Err(cancelled(path));
+        }
+    }
+    Ok(())
+}
+
+fn entry(path: &Path, facts: &Metadata) -> Reply {
+    let kind = facts.file_type();
+    let kind = match (kind.is_file(), kind.is_dir(), kind.is_symlink()) {
+        (true, _, _) => "file",
+        (_, true, _) => "directory",
+        (_, _, true) => "symlink",
+        _ => "other",
+    };
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Reply::Entry {
+        name: name.to_string_lossy().into_owned(),
+        kind: kind.to_owned(),
+        bytes: facts.len(),
+        mode: facts.permissions().mode() & 0o7777,
+        modified_unix_s: facts.mtime(),
+    }
+}

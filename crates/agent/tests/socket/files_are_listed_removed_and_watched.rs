@@ -1,0 +1,268 @@
+//! Goal: directories are listed as they are, removed as far as asked, and every change in a watched
+//! tree is told. No agent can give names that lead elsewhere, or grow the daemon. Method: the real
+//! agent in a directory of its own, and one that breaks the rules. What would break it: a watch
+//! that is confirmed before it is set, a directory that is made and filled before it is watched.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::raw::{Raw, client_of_raw_agent};
+use crate::support::{LocalAgent, SOON};
+use forkd_engine::guest::{
+    Depth, FileChange, FileKind, FileWatch, FileWrite, GuestError, OUTPUT_BYTES_MAX,
+};
+use forkd_protocol::{Reply, Request, encode_reply};
+use tokio::io::AsyncWriteExt;
+
+fn code_of(error: GuestError) -> String {
+    match error {
+        GuestError::Remote { code, .. } => code,
+        other => panic!("not the agent's own error: {other}"),
+    }
+}
+
+/// A directory that is empty.
+fn folder(local: &LocalAgent) -> PathBuf {
+    let folder = PathBuf::from(local.path("folder"));
+    std::fs::create_dir(&folder).unwrap();
+    folder
+}
+
+fn text(path: PathBuf) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_directory_is_listed_by_name_and_told_what_each_is() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    std::fs::write(folder.join("b"), "12345").unwrap();
+    std::fs::set_permissions(folder.join("b"), PermissionsExt::from_mode(0o4711)).unwrap();
+    std::fs::create_dir(folder.join("c")).unwrap();
+    symlink("nowhere", folder.join("a")).unwrap();
+    let root = text(folder);
+    let entries = agent.list_files(&format!("{root}/"), SOON).await.unwrap();
+    let seen: Vec<_> =
+        entries.iter().map(|entry| (&*entry.name, entry.kind, &*entry.path)).collect();
+    let path = |name: &str| format!("{root}/{name}");
+    let expected = [
+        ("a", FileKind::Symlink, &*path("a")),
+        ("b", FileKind::File, &*path("b")),
+        ("c", FileKind::Directory, &*path("c")),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!((entries[1].bytes, entries[1].mode), (5, 0o4711));
+    assert!(entries[1].modified_at.elapsed().unwrap() < SOON);
+    assert_eq!(agent.stat_file(&path("b"), SOON).await.unwrap(), entries[1]);
+    assert_eq!(agent.stat_file(&path("a"), SOON).await.unwrap().kind, FileKind::Symlink);
+    let top = agent.stat_file("/", SOON).await.unwrap();
+    assert_eq!((top.name.as_str(), top.kind), ("/", FileKind::Directory));
+    assert_eq!(agent.stat_file("/dev/null", SOON).await.unwrap().kind, FileKind::Other);
+    for path in [path("d"), path("a/x")] {
+        assert_eq!(code_of(agent.stat_file(&path, SOON).await.unwrap_err()), "file_not_found");
+        assert_eq!(code_of(agent.list_files(&path, SOON).await.unwrap_err()), "file_not_found");
+    }
+    assert_eq!(code_of(agent.list_files(&path("b"), SOON).await.unwrap_err()), "file_failed");
+    assert_eq!(code_of(agent.list_files("tmp", SOON).await.unwrap_err()), "bad_request");
+}
+
+#[tokio::test]
+async fn a_directory_of_more_than_a_window_of_credit_is_listed_whole() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    for number in 0..3000 {
+        std::fs::write(folder.join(format!("{number:04}")), "").unwrap();
+    }
+    let entries = agent.list_files(&text(folder), SOON).await.unwrap();
+    assert!(entries.iter().map(|e| e.name.clone()).eq((0..3000).map(|n| format!("{n:04}"))));
+}
+
+#[tokio::test]
+async fn no_more_entries_are_sent_than_the_host_allows() {
+    let local = LocalAgent::start();
+    let folder = folder(&local);
+    for number in 0..5 {
+        std::fs::write(folder.join(format!("{number}")), "").unwrap();
+    }
+    let mut raw = Raw::new(local.stream().await);
+    raw.hello(1).await;
+    // Enough for two.
+    raw.ask(2, &Request::ListFiles { path: text(folder), output_credit: 1100 }).await;
+    for _ in 0..2 {
+        assert!(matches!(raw.reply().await, (2, Reply::Entry { .. })));
+    }
+    let more = tokio::time::timeout(Duration::from_millis(300), raw.frame()).await;
+    assert!(more.is_err(), "{more:?}");
+    raw.ask(2, &Request::Credit { bytes: 100_000 }).await;
+    for _ in 0..3 {
+        assert!(matches!(raw.reply().await, (2, Reply::Entry { .. })));
+    }
+    assert_eq!(raw.reply().await, (2, Reply::Done {}));
+}
+
+#[tokio::test]
+async fn only_what_is_asked_for_is_removed() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let path = |name: &str| text(folder.join(name));
+    agent.make_directory(&path("a/b/c"), SOON).await.unwrap();
+    agent.make_directory(&path("a/b"), SOON).await.unwrap();
+    std::fs::write(path("a/file"), "x").unwrap();
+    assert_eq!(
+        code_of(agent.make_directory(&path("a/file"), SOON).await.unwrap_err()),
+        "file_failed"
+    );
+    for depth in [Depth::Itself, Depth::Recursive] {
+        symlink(path("a"), path("link")).unwrap();
+        agent.remove_file(&path("link"), depth, SOON).await.unwrap();
+        assert!(std::fs::exists(path("a/file")).unwrap(), "the link was followed");
+    }
+    let refused = agent.remove_file(&path("a"), Depth::Itself, SOON).await.unwrap_err();
+    assert_eq!(code_of(refused), "file_failed");
+    agent.remove_file(&path("a/file"), Depth::Itself, SOON).await.unwrap();
+    agent.remove_file(&path("a/b/c"), Depth::Itself, SOON).await.unwrap();
+    agent.remove_file(&path("a"), Depth::Recursive, SOON).await.unwrap();
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    let refused = agent.remove_file(&path("a"), Depth::Recursive, SOON).await.unwrap_err();
+    assert_eq!(code_of(refused), "file_not_found");
+    let refused = agent.remove_file("/", Depth::Recursive, SOON).await.unwrap_err();
+    assert_eq!(code_of(refused), "bad_request");
+}
+
+async fn next(watch: &mut FileWatch) -> Option<FileChange> {
+    tokio::time::timeout(SOON, watch.next()).await.expect("a change is told").unwrap()
+}
+
+/// The changes up to the creation of `last`, without repetitions.
+async fn until(watch: &mut FileWatch, last: &str) -> Vec<FileChange> {
+    let mut seen = Vec::new();
+    loop {
+        let change = next(watch).await.unwrap();
+        if change == FileChange::Created(last.to_owned()) {
+            return seen;
+        }
+        if seen.last() != Some(&change) {
+            seen.push(change);
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_kind_of_change_is_told_with_its_path() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let path = |name: &str| text(folder.join(name));
+    std::fs::create_dir(path("sub")).unwrap();
+    let mut watch = agent.watch_files(&text(folder.clone()), Depth::Itself).await.unwrap();
+    std::fs::write(path("a"), "x").unwrap();
+    std::fs::write(path("sub/unseen"), "x").unwrap();
+    std::fs::rename(path("a"), path("b")).unwrap();
+    std::fs::rename(path("b"), local.path("outside")).unwrap();
+    std::fs::rename(local.path("outside"), path("c")).unwrap();
+    std::fs::remove_file(path("c")).unwrap();
+    // The file that comes before it in secret is not told.
+    agent.write_file(FileWrite::new(path("d")), b"x".to_vec(), SOON).await.unwrap();
+    std::fs::write(path("end"), "").unwrap();
+    let expected = [
+        FileChange::Created(path("a")),
+        FileChange::Modified(path("a")),
+        FileChange::Renamed { from: path("a"), path: path("b") },
+        FileChange::Removed(path("b")),
+        FileChange::Created(path("c")),
+        FileChange::Removed(path("c")),
+        FileChange::Created(path("d")),
+    ];
+    assert_eq!(until(&mut watch, &path("end")).await, expected);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let mut last = None;
+    while let Some(change) = next(&mut watch).await {
+        last = Some(change);
+    }
+    assert_eq!(last, Some(FileChange::Removed(text(folder))), "then the watch is over");
+}
+
+#[tokio::test]
+async fn whatever_comes_into_a_watched_tree_is_told_however_fast() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let path = |name: &str| text(folder.join(name));
+    std::fs::create_dir_all(path("old/deep")).unwrap();
+    let mut watch = agent.watch_files(&text(folder.clone()), Depth::Recursive).await.unwrap();
+    std::fs::write(path("old/deep/file"), "").unwrap();
+    let mut files = BTreeSet::from([path("old/deep/file")]);
+    for number in 0..50 {
+        let below = path(&format!("new-{number}/x/y"));
+        std::fs::create_dir_all(&below).unwrap();
+        std::fs::write(format!("{below}/file"), "").unwrap();
+        files.insert(format!("{below}/file"));
+    }
+    std::fs::rename(path("old"), path("young")).unwrap();
+    std::fs::write(path("young/deep/later"), "").unwrap();
+    files.insert(path("young/deep/later"));
+    std::fs::write(path("end"), "").unwrap();
+    let seen = until(&mut watch, &path("end")).await;
+    for file in files {
+        assert!(seen.contains(&FileChange::Created(file.clone())), "{file} is not told");
+    }
+    let moved = FileChange::Renamed { from: path("old"), path: path("young") };
+    assert!(seen.contains(&moved));
+    // One that is dropped ends in the guest too.
+    drop(watch);
+    let start = std::time::Instant::now();
+    while agent.ping(SOON).await.unwrap().requests_running > 0 {
+        assert!(start.elapsed() < SOON, "the watch goes on");
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_watched_by_itself_and_what_is_missing_is_refused() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let file = text(folder.join("file"));
+    let refused = agent.watch_files(&file, Depth::Itself).await.map(drop).unwrap_err();
+    assert_eq!(code_of(refused), "file_not_found");
+    std::fs::write(&file, "1").unwrap();
+    let mut watch = agent.watch_files(&file, Depth::Itself).await.unwrap();
+    std::fs::write(&file, "2").unwrap();
+    assert_eq!(next(&mut watch).await, Some(FileChange::Modified(file)));
+}
+
+#[tokio::test]
+async fn an_agent_cannot_name_what_is_elsewhere_or_list_without_end() {
+    for name in ["../../etc/passwd", "..", ".", "", "a/b", "a\0"] {
+        let (agent, mut raw) = client_of_raw_agent().await;
+        let answer = async {
+            let (id, Request::ListFiles { .. }) = raw.request().await else { panic!() };
+            raw.answer(id, &entry(name)).await;
+            raw.answer(id, &Reply::Done {}).await;
+        };
+        let (entries, ()) = tokio::join!(agent.list_files("/", SOON), answer);
+        assert!(matches!(entries, Err(GuestError::Protocol { .. })), "{name:?}: {entries:?}");
+    }
+    let (agent, mut raw) = client_of_raw_agent().await;
+    let flood = async {
+        let (id, Request::ListFiles { .. }) = raw.request().await else { panic!() };
+        // Enough for the next credit.
+        let mut entries = Vec::new();
+        for _ in 0..5 {
+            encode_reply(id, &entry(&"x".repeat(60_000)), &mut entries).unwrap();
+        }
+        loop {
+            raw.stream.write_all(&entries).await.unwrap();
+            match raw.request().await {
+                (_, Request::Credit { .. }) => {}
+                (_, Request::Cancel {}) => return,
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let (entries, ()) = tokio::join!(agent.list_files("/", SOON * 5), flood);
+    assert_eq!(entries.unwrap_err(), GuestError::OutputTooLarge { limit: OUTPUT_BYTES_MAX });
+}
+
+fn entry(name: &str) -> Reply {
+    let (name, kind) = (name.to_owned(), "file".to_owned());
+    Reply::Entry { name, kind, bytes: 0, mode: 0, modified_unix_s: i64::MIN }
+}

@@ -1,0 +1,243 @@
+//! Files and directories of a guest: what is there, making, removing, and following changes.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forkd_protocol::{Reply, Request, credit_cost};
+
+use super::call::{Call, Deadline};
+use super::{GuestAgent, GuestError, OUTPUT_BYTES_MAX, OUTPUT_WINDOW_BYTES};
+
+/// For a tree to be watched from one end to the other.
+const WATCH_DEADLINE: Duration = Duration::from_secs(30);
+
+/// What a thing of the file system is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A device, a pipe, a socket.
+    Other,
+}
+
+/// A thing of the file system. All of it comes from the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileEntry {
+    /// Last part of its path; not empty, without a slash.
+    pub name: String,
+    /// Absolute path.
+    pub path: String,
+    /// What it is.
+    pub kind: FileKind,
+    /// Size of a file's content, in bytes.
+    pub bytes: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// When its content was changed last; the epoch when that was before.
+    pub modified_at: SystemTime,
+}
+
+/// How far a request about a directory goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// The directory itself; to be removed it must be empty.
+    Itself,
+    /// All that is below it too.
+    Recursive,
+}
+
+/// A change in the file system. The paths come from the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileChange {
+    /// It is new here.
+    Created(String),
+    /// Its content or its attributes are others.
+    Modified(String),
+    /// It is no longer here.
+    Removed(String),
+    /// It has another path.
+    Renamed {
+        /// The old one.
+        from: String,
+        /// The new one.
+        path: String,
+    },
+    /// Changes were missed: there were too many at once.
+    Lost,
+}
+
+/// Changes to a file or a directory, as they happen. Dropping it ends the watch.
+///
+/// A slow reader holds up the telling, not the guest; when the guest's kernel can hold no more, a
+/// [`FileChange::Lost`] stands for what was missed.
+pub struct FileWatch {
+    call: Call,
+}
+
+impl FileWatch {
+    /// The next change; `None` when the watched path itself is gone. Safe to cancel.
+    ///
+    /// # Errors
+    /// Any [`GuestError`]; after one, the watch is over.
+    pub async fn next(&mut self) -> Result<Option<FileChange>, GuestError> {
+        match self.call.next().await? {
+            Reply::Change { kind, path, from } => Ok(Some(match (kind.as_str(), from) {
+                ("created", _) => FileChange::Created(path),
+                ("modified", _) => FileChange::Modified(path),
+                ("removed", _) => FileChange::Removed(path),
+                ("renamed", Some(from)) => FileChange::Renamed { from, path },
+                _ => FileChange::Lost,
+            })),
+            Reply::Done {} => {
+                self.call.finish();
+                Ok(None)
+            }
+            other => Err(self.call.unexpected(&other)),
+        }
+    }
+}
+
+impl GuestAgent {
+    /// What is in a directory, by name. Names that are not UTF-8 have replacement characters.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn list_files(
+        &self,
+        path: &str,
+        within: Duration,
+    ) -> Result<Vec<FileEntry>, GuestError> {
+        let mut call = self.call("list files", Deadline::after(within))?;
+        let output_credit = OUTPUT_WINDOW_BYTES;
+        call.begin(&Request::ListFiles { path: path.to_owned(), output_credit })?;
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let reply = call.next().await?;
+            bytes += reply.payload_bytes().map_or(0, credit_cost);
+            if bytes > OUTPUT_BYTES_MAX {
+                return Err(GuestError::OutputTooLarge { limit: OUTPUT_BYTES_MAX });
+            }
+            match reply {
+                Reply::Done {} => {
+                    call.finish();
+                    entries.sort_by(|a: &FileEntry, b| a.name.cmp(&b.name));
+                    return Ok(entries);
+                }
+                reply => {
+                    let mut entry = entry(&call, reply)?;
+                    entry.path = format!("{}/{}", path.trim_end_matches('/'), entry.name);
+                    entries.push(entry);
+                }
+            }
+        }
+    }
+
+    /// What a path is; of a symbolic link, what the link is.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn stat_file(&self, path: &str, within: Duration) -> Result<FileEntry, GuestError> {
+        let mut call = self.call("stat file", Deadline::after(within))?;
+        let output_credit = OUTPUT_WINDOW_BYTES;
+        call.begin(&Request::StatFile { path: path.to_owned(), output_credit })?;
+        match call.next().await? {
+            Reply::Entry { name: _, kind, bytes, mode, modified_unix_s } => {
+                call.finish();
+                // We know the name; the guest's is not needed.
+                let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+                let name = if name.is_empty() { "/" } else { name }.to_owned();
+                let entry = known(name, &kind, bytes, mode, modified_unix_s);
+                Ok(FileEntry { path: path.to_owned(), ..entry })
+            }
+            other => Err(call.unexpected(&other)),
+        }
+    }
+
+    /// Removes a file, a symbolic link or a directory.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn remove_file(
+        &self,
+        path: &str,
+        depth: Depth,
+        within: Duration,
+    ) -> Result<(), GuestError> {
+        let recursive = depth == Depth::Recursive;
+        let request = Request::RemoveFile { path: path.to_owned(), recursive };
+        self.ask_done("remove file", request, within).await
+    }
+
+    /// Creates a directory, and missing ones above it. One that is there is fine.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn make_directory(&self, path: &str, within: Duration) -> Result<(), GuestError> {
+        let request = Request::MakeDirectory { path: path.to_owned() };
+        self.ask_done("make directory", request, within).await
+    }
+
+    /// Follows changes to a file, or in a directory. Every change after this returns is told, or
+    /// that some were missed.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn watch_files(&self, path: &str, depth: Depth) -> Result<FileWatch, GuestError> {
+        let mut call = self.call("watch files", Deadline::after(WATCH_DEADLINE))?;
+        call.begin(&Request::WatchFiles {
+            path: path.to_owned(),
+            recursive: depth == Depth::Recursive,
+            output_credit: OUTPUT_WINDOW_BYTES,
+        })?;
+        match call.next().await? {
+            Reply::Watching {} => {
+                call.set_deadline(Deadline::never());
+                Ok(FileWatch { call })
+            }
+            other => Err(call.unexpected(&other)),
+        }
+    }
+
+    async fn ask_done(
+        &self,
+        what: &'static str,
+        request: Request,
+        within: Duration,
+    ) -> Result<(), GuestError> {
+        match self.ask(what, request, within).await? {
+            Reply::Done {} => Ok(()),
+            _ => Err(GuestError::unexpected(what, "reply")),
+        }
+    }
+}
+
+/// An entry whose name can be the last part of a path; its path is still to be set.
+fn entry(call: &Call, reply: Reply) -> Result<FileEntry, GuestError> {
+    match reply {
+        Reply::Entry { name, .. }
+            if name.is_empty() || name.contains(['/', '\0']) || name == "." || name == ".." =>
+        {
+            Err(GuestError::unexpected("list files", "name"))
+        }
+        Reply::Entry { name, kind, bytes, mode, modified_unix_s } => {
+            Ok(known(name, &kind, bytes, mode, modified_unix_s))
+        }
+        other => Err(call.unexpected(&other)),
+    }
+}
+
+fn known(name: String, kind: &str, bytes: u64, mode: u32, modified_unix_s: i64) -> FileEntry {
+    let kind = match kind {
+        "file" => FileKind::File,
+        "directory" => FileKind::Directory,
+        "symlink" => FileKind::Symlink,
+        _ => FileKind::Other,
+    };
+    let since = Duration::from_secs(u64::try_from(modified_unix_s).unwrap_or(0));
+    let modified_at = UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH);
+    FileEntry { name, path: String::new(), kind, bytes, mode: mode & 0o7777, modified_at }
+}
