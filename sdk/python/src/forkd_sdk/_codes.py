@@ -17,17 +17,22 @@ __all__ = [
     "GuestSilentError",
     "HostRefusedError",
     "ImageNotFoundError",
+    "InputWaitsError",
     "InternalError",
     "LimitReachedError",
     "LiveUnavailableError",
     "MethodNotAllowedError",
+    "NoInputError",
     "NoSpaceError",
+    "NoTerminalError",
     "NotJsonError",
     "OperationCancelledError",
     "OperationNotCancellableError",
     "OperationNotFoundError",
     "OutputTooLargeError",
     "PeerRefusedError",
+    "ProcessEndedError",
+    "ProcessNotFoundError",
     "RenewalNotConfirmedError",
     "RequestTooLargeError",
     "RouteNotFoundError",
@@ -41,6 +46,7 @@ __all__ = [
     "SnapshotNotReadyError",
     "StoreFailedError",
     "TagTakenError",
+    "TooManyProcessesError",
     "UnauthorizedError",
     "VmmFailedError",
     "WarmFailedError",
@@ -117,6 +123,14 @@ class GuestFileNotFoundError(ApiError, FileNotFoundError):
     """
 
     code = "file_not_found"
+
+
+class ProcessNotFoundError(ApiError):
+    """No such background process in this sandbox. Status 404; remedy: list the sandbox's
+    processes; ended ones are forgotten when others need their place.
+    """
+
+    code = "process_not_found"
 
 
 class MethodNotAllowedError(ApiError):
@@ -197,6 +211,36 @@ class OperationCancelledError(ApiError):
     """
 
     code = "operation_cancelled"
+
+
+class TooManyProcessesError(ApiError):
+    """As many background processes as are allowed run in the sandbox. Status 409; remedy: end a
+    process that is no longer needed: DELETE kills and forgets it.
+    """
+
+    code = "too_many_processes"
+
+
+class ProcessEndedError(ApiError):
+    """The process runs no more. Status 409; remedy: look at how it ended with a GET of the
+    process.
+    """
+
+    code = "process_ended"
+
+
+class NoInputError(ApiError):
+    """The process takes no input. Status 409; remedy: start the process with `stdin` true, and
+    send input before its end.
+    """
+
+    code = "no_input"
+
+
+class NoTerminalError(ApiError):
+    """The process has no terminal. Status 409; remedy: start the process with `tty`."""
+
+    code = "no_terminal"
 
 
 class LiveUnavailableError(ApiError):
@@ -319,6 +363,14 @@ class LimitReachedError(ApiError):
     code = "limit_reached"
 
 
+class InputWaitsError(ApiError):
+    """The program has not read the input that it was sent before. Status 503; remedy: nothing
+    of this input was taken: send it again when the program reads on.
+    """
+
+    code = "input_waits"
+
+
 class GuestSilentError(ApiError):
     """The guest agent did not answer in time. Status 504; remedy: the guest may be overloaded:
     try again, or look at `forkd logs`.
@@ -346,6 +398,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "image_not_found": ImageNotFoundError,
     "operation_not_found": OperationNotFoundError,
     "file_not_found": GuestFileNotFoundError,
+    "process_not_found": ProcessNotFoundError,
     "method_not_allowed": MethodNotAllowedError,
     "tag_taken": TagTakenError,
     "snapshot_not_ready": SnapshotNotReadyError,
@@ -356,6 +409,10 @@ BY_CODE: dict[str, type[ApiError]] = {
     "chain_too_deep": ChainTooDeepError,
     "operation_not_cancellable": OperationNotCancellableError,
     "operation_cancelled": OperationCancelledError,
+    "too_many_processes": TooManyProcessesError,
+    "process_ended": ProcessEndedError,
+    "no_input": NoInputError,
+    "no_terminal": NoTerminalError,
     "live_unavailable": LiveUnavailableError,
     "request_too_large": RequestTooLargeError,
     "not_json": NotJsonError,
@@ -371,6 +428,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "guest_failed": GuestFailedError,
     "sandbox_busy": SandboxBusyError,
     "limit_reached": LimitReachedError,
+    "input_waits": InputWaitsError,
     "guest_silent": GuestSilentError,
     "no_space": NoSpaceError,
 }

@@ -91,7 +91,9 @@ class EvalAnswer:
     """Traceback, or what happened to the interpreter."""
 
     parts: list[EvalPart] = field(default_factory=list)
-    """The last expression's value, in each form that it has."""
+    """All forms that the last expression's value has, 4 MiB in all; what is larger is left out.
+    The first is `text/plain`.
+    """
 
     result: str | None = None
     """`repr` of the last expression; null when there is none or it is `None`."""
@@ -105,10 +107,14 @@ class EvalAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalPart:
-    """A value in one form."""
+    """A form of a value, as its `_repr_mimebundle_`, `_repr_html_`, `_repr_png_` and so on give
+    it.
+    """
 
     data: str
-    """Text; base64 for binary types."""
+    """The text, where the type is `text/` something or ends with `json`, `xml` or `javascript`;
+    the bytes as base64 elsewhere.
+    """
 
     mime: str
     """Its media type."""
@@ -142,25 +148,25 @@ class ExecAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class FileEntry:
-    """A file of a sandbox."""
+    """A thing of a sandbox's file system."""
 
     kind: str
     """`file`, `directory`, `symlink` or `other`."""
 
     mode: str
-    """Its permission bits in octal, such as `0644`."""
+    """Permission bits in octal, such as `0644`."""
 
     modified_at_unix: int
-    """When it was written last, in seconds since 1970."""
+    """When its content was changed last, in seconds since the Unix epoch."""
 
     name: str
-    """The last part of its path."""
+    """Last part of its path. Bytes that are not UTF-8 are replaced."""
 
     path: str
-    """Its absolute path."""
+    """Absolute path."""
 
     size_bytes: int
-    """Its size."""
+    """Size of a file's content."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,34 +249,37 @@ class Pong:
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """A program that was started in a sandbox."""
+    """A background process."""
 
     args: list[str]
     """Program and arguments."""
 
     created_at_unix: int
-    """When it was requested, in seconds since 1970."""
+    """When it was started, in seconds since the Unix epoch."""
 
     id: str
-    """Its name, `pr-` and hexadecimal digits."""
+    """Its id here."""
 
-    pid: int | None
-    """Its process id in the guest."""
+    output_from: int
+    """Offset of the oldest byte of output that is kept. Both streams are counted together."""
+
+    output_to: int
+    """Offset that the next byte of output will have."""
+
+    pid: int
+    """Its id in the guest."""
 
     state: str
-    """`running`, `exited` or `lost`."""
+    """`running`, `exited`, or `lost`: its sandbox or the guest agent is gone."""
 
     timed_out: bool
     """It was killed because its time was over."""
 
+    error: str | None = None
+    """Why it is lost."""
+
     exit_code: int | None = None
-    """Exit code, or 128 + signal; null while it runs."""
-
-    output_from: int | None = None
-    """Offset of the oldest byte still kept."""
-
-    output_to: int | None = None
-    """Offset of the next byte."""
+    """Exit code, or 128 + signal; present once it has exited."""
 
     signal: int | None = None
     """The signal that ended it."""
