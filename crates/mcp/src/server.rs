@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use forkd_api::{
-    BranchRequest, Child, CreateSandboxes, CreateSnapshot, ErrorCode, EvalRequest, ExecRequest,
-    Sandbox,
+    BranchRequest, Child, CreateSandboxes, CreateSnapshot, ErrorCode, EvalAnswer, EvalRequest,
+    ExecRequest, Sandbox,
 };
 use forkd_client::{Cascade, Client, ClientError};
 use rmcp::handler::server::router::tool::ToolRouter;
@@ -23,6 +23,9 @@ const INSTRUCTIONS: &str = "Sandboxes are isolated Linux machines with Python th
     something that may go wrong, or to try several ways at once, use branch: each child goes on \
     from that very instant, with memory, processes and files of its own. Keep the child that \
     worked and delete the others. Sandboxes have no network. Delete what you no longer need.";
+
+/// Images that models take.
+const IMAGE_TYPES: [&str; 2] = ["image/jpeg", "image/png"];
 
 /// How a sandbox's id begins.
 const SANDBOX_PREFIX: &str = "sb-";
@@ -56,6 +59,12 @@ fn shown(sandbox: &Sandbox) -> Value {
     })
 }
 
+/// The forms of a value that a model can look at.
+fn images(answer: &EvalAnswer) -> Vec<ContentBlock> {
+    let forms = answer.parts.iter().filter(|part| IMAGE_TYPES.contains(&part.mime.as_str()));
+    forms.map(|part| ContentBlock::image(part.data.clone(), part.mime.clone())).collect()
+}
+
 fn is_missing_snapshot(error: &ClientError) -> bool {
     let missing = ErrorCode::SnapshotNotFound.name();
     matches!(error, ClientError::Api(failure) if failure.code == missing)
@@ -76,11 +85,14 @@ impl Server {
     }
 
     /// Run Python code in a sandbox. Variables, imports and open files stay for the next call.
-    /// Gives what it printed, the value of its last expression, and the traceback if it failed.
+    /// Gives what it printed, the value of its last expression (also as an image, if it has that
+    /// form), and the traceback if it failed.
     #[tool(annotations(title = "Run Python code"))]
     async fn run_code(&self, Parameters(given): Parameters<RunCode>) -> CallToolResult {
         let body = EvalRequest { code: given.code, timeout_secs: given.timeout_secs };
-        answer(self.client.eval(&given.sandbox, &body).await.map(|answer| {
+        let outcome = self.client.eval(&given.sandbox, &body).await;
+        let images = outcome.as_ref().map(images).unwrap_or_default();
+        let mut shown = answer(outcome.map(|answer| {
             json!({
                 "result": answer.result.as_deref().map(shortened),
                 "stdout": shortened(&answer.stdout),
@@ -89,7 +101,9 @@ impl Server {
                 "timed_out": answer.timed_out,
                 "variables_lost": answer.state_lost,
             })
-        }))
+        }));
+        shown.content.extend(images);
+        shown
     }
 
     /// Run a shell command in a sandbox and wait for its end.

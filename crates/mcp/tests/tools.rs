@@ -142,6 +142,7 @@ async fn what_the_model_gives_reaches_the_daemon() {
     let code = json!({
         "stdout": "hi\n", "stderr": "", "exit_code": 0, "timed_out": false, "state_lost": false,
         "result": "3",
+        "parts": [{ "mime": "text/plain", "data": "3" }, { "mime": "image/png", "data": "iVBORw==" }],
     });
     let command = json!({ "stdout": "", "stderr": "", "exit_code": 3, "timed_out": false });
     let mut branch = snapshot("t");
@@ -158,6 +159,8 @@ async fn what_the_model_gives_reaches_the_daemon() {
     let given = json!({ "sandbox": "sb-1", "code": "1 + 2", "timeout_secs": 5 });
     let answer = call(&model, "run_code", given).await;
     assert_eq!((&data(&answer)["result"], &data(&answer)["stdout"]), (&json!("3"), &json!("hi\n")));
+    let images = answer.content.iter().filter_map(|block| block.as_image());
+    assert_eq!(images.map(|image| image.data.as_str()).collect::<Vec<_>>(), ["iVBORw=="]);
     let given = json!({ "sandbox": "sb-1", "command": "exit 3" });
     assert_eq!(data(&call(&model, "run_command", given).await)["exit_code"], 3);
     let answer = call(&model, "branch", json!({ "sandbox": "sb-1", "children": 2 })).await;
