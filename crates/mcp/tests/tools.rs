@@ -142,7 +142,10 @@ async fn what_the_model_gives_reaches_the_daemon() {
     let code = json!({
         "stdout": "hi\n", "stderr": "", "exit_code": 0, "timed_out": false, "state_lost": false,
         "result": "3",
-        "parts": [{ "mime": "text/plain", "data": "3" }, { "mime": "image/png", "data": "iVBORw==" }],
+        "parts": [
+            { "mime": "text/plain", "data": "3" },
+            { "mime": "image/png", "data": "iVBORw==" },
+        ],
     });
     let command = json!({ "stdout": "", "stderr": "", "exit_code": 3, "timed_out": false });
     let mut branch = snapshot("t");
