@@ -6,6 +6,7 @@ mod bench_branch_measures_and_leaves_nothing;
 mod events_and_operations_reach_clients;
 mod forkd;
 mod main_job_works_from_the_command_line;
+mod models_use_sandboxes_over_mcp;
 mod network_access_needs_a_token;
 mod normal_session_logs_no_warning;
 mod published_client_works_unchanged;

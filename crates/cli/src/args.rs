@@ -181,6 +181,7 @@ pub(crate) enum Verb {
     Cp(verb::cp::Options),
     Rm(verb::rm::Options),
     Logs(verb::logs::Options),
+    Mcp(verb::mcp::Options),
     Operations(verb::operations::Options),
     Operation(verb::operation::Options),
     Events(verb::events::Options),

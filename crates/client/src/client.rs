@@ -245,6 +245,15 @@ impl Client {
         self.post(&format!("/v1/sandboxes/{}/branch", segment(id)), body).await
     }
 
+    /// `POST /v1/sandboxes/:id/rollback`: puts the sandbox back to what it was at a snapshot.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn rollback(&self, id: &str, tag: &str) -> Result<Sandbox, ClientError> {
+        let body = serde_json::json!({ "snapshot_tag": tag });
+        self.post(&format!("/v1/sandboxes/{}/rollback", segment(id)), &body).await
+    }
+
     /// `POST /v1/sandboxes/:id/exec`.
     ///
     /// # Errors

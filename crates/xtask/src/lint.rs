@@ -1,11 +1,11 @@
-//! `lint`: formatting, clippy and the house rules. All of them run, whatever fails first.
+//! `lint`: formatting, clippy, the SDK and the house rules. All of them run, whatever fails first.
 
 use std::process::ExitCode;
 
 use crate::command::run_visible;
 use crate::progress::say;
-use crate::tidy;
 use crate::workspace::Workspace;
+use crate::{python, tidy};
 
 /// Runs all checks; the exit code tells whether every one passed.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
@@ -20,6 +20,13 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     for (name, arguments) in checks {
         if run_visible(workspace.cargo().args(arguments)).is_err() {
             failed.push(name);
+        }
+    }
+    match python::lint(workspace) {
+        Ok(checks) => failed.extend(checks),
+        Err(error) => {
+            say(&format!("the Python SDK cannot be checked: {error:#}"));
+            failed.push("Python SDK");
         }
     }
     if tidy::run(workspace)? != ExitCode::SUCCESS {

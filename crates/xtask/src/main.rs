@@ -15,6 +15,7 @@ mod images;
 mod lint;
 mod progress;
 mod prove;
+mod python;
 mod setup;
 mod test;
 mod tidy;
@@ -50,7 +51,11 @@ enum Verb {
     Prove(prove::Options),
     /// Crash a store again and again and check what is left.
     Crash(crash::Options),
-    /// Check formatting, clippy and the house rules.
+    /// Prepare everything and run the SDK's tests against a daemon with real guests.
+    Conformance(python::ConformanceOptions),
+    /// Write the SDK's generated files.
+    Sdk,
+    /// Check formatting, clippy, the SDK and the house rules.
     Lint,
     /// Check the house rules only; reports all findings at once.
     Tidy,
@@ -84,6 +89,8 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Test(options) => return test::run(&workspace, &options),
         Verb::Prove(options) => return prove::run(&workspace, &options),
         Verb::Crash(options) => return crash::run(&workspace, &options),
+        Verb::Conformance(options) => return python::conformance(&workspace, &options),
+        Verb::Sdk => python::generate(&workspace)?,
         Verb::Lint => return lint::run(&workspace),
         Verb::Tidy => return tidy::run(&workspace),
         Verb::PackRootDisk(_) => unreachable!("handled before the workspace is looked for"),

@@ -11,6 +11,7 @@ pub(crate) mod fork;
 pub(crate) mod images;
 pub(crate) mod logs;
 pub(crate) mod ls;
+pub(crate) mod mcp;
 pub(crate) mod operation;
 pub(crate) mod operations;
 pub(crate) mod rm;
@@ -42,6 +43,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Cp(options) => cp::run(&global, options).await.map(done),
         Verb::Rm(options) => rm::run(&global, options).await,
         Verb::Logs(options) => logs::run(&global, options).await.map(done),
+        Verb::Mcp(_) => mcp::run(&global).await.map(done),
         Verb::Operations(options) => operations::run(&global, options).await.map(done),
         Verb::Operation(options) => operation::run(&global, options).await,
         Verb::Events(options) => events::run(&global, options).await.map(done),

@@ -3,6 +3,7 @@
 //! | tier | what | needs |
 //! |---|---|---|
 //! | pure | the crates' own tests and documentation examples | nothing |
+//! | SDK | the Python SDK's tests that need no daemon | Python |
 //! | kernel | test programs named `kernel_*` | userfaultfd with write protection |
 //! | VM | the package `forkd-system-tests`, the guest agent's boot tests | QEMU, guest images |
 //! | KVM | some of them on KVM, in an emulated machine | QEMU, guest images |
@@ -13,6 +14,7 @@
 
 mod kvm;
 mod libtest;
+mod pytest;
 mod tier;
 
 use std::process::ExitCode;

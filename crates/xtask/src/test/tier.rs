@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-use super::kvm;
 use super::libtest::{self, Counts};
+use super::{kvm, pytest};
 use crate::progress::say;
 use crate::tidy::Metadata;
 use crate::workspace::Workspace;
@@ -33,6 +33,7 @@ const CAPABILITY_PTRACE_BIT: u32 = 19;
 #[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
 pub(super) enum Tier {
     Pure,
+    Sdk,
     Kernel,
     Vm,
     Kvm,
@@ -53,11 +54,12 @@ pub(super) enum Outcome {
 }
 
 impl Tier {
-    pub(super) const ALL: [Self; 4] = [Self::Pure, Self::Kernel, Self::Vm, Self::Kvm];
+    pub(super) const ALL: [Self; 5] = [Self::Pure, Self::Sdk, Self::Kernel, Self::Vm, Self::Kvm];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pure => "pure",
+            Self::Sdk => "SDK",
             Self::Kernel => "kernel",
             Self::Vm => "VM",
             Self::Kvm => "KVM",
@@ -67,7 +69,7 @@ impl Tier {
     /// Why this machine cannot run it.
     fn obstacle(self) -> Option<String> {
         match self {
-            Self::Pure => None,
+            Self::Pure | Self::Sdk => None,
             Self::Kernel => userfaultfd_obstacle(),
             Self::Vm | Self::Kvm => {
                 let probe = Command::new("qemu-system-x86_64")
@@ -99,7 +101,7 @@ pub(super) fn run(
     metadata: &Metadata,
 ) -> anyhow::Result<Outcome> {
     let commands = commands(tier, metadata);
-    if commands.is_empty() && tier != Tier::Kvm {
+    if commands.is_empty() && !matches!(tier, Tier::Kvm | Tier::Sdk) {
         return Ok(Outcome::Absent);
     }
     if let Some(reason) = tier.obstacle() {
@@ -112,12 +114,15 @@ pub(super) fn run(
     }
     let mut harness = Harness::new(&log)?;
     let mut trouble = None;
-    if tier == Tier::Kvm {
-        match kvm::run(workspace, &mut harness) {
-            Ok(true) => {}
-            Ok(false) => trouble = Some("a test program died".to_owned()),
-            Err(error) => trouble = Some(format!("{error:#}")),
-        }
+    let own = match tier {
+        Tier::Kvm => kvm::run(workspace, &mut harness),
+        Tier::Sdk => pytest::run(workspace, &mut harness),
+        Tier::Pure | Tier::Kernel | Tier::Vm => Ok(true),
+    };
+    match own {
+        Ok(true) => {}
+        Ok(false) => trouble = Some("a test program died".to_owned()),
+        Err(error) => trouble = Some(format!("{error:#}")),
     }
     for arguments in commands {
         if !run_cargo(workspace, &arguments, &mut harness)? {
@@ -207,8 +212,8 @@ fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
             vec![programs]
         }
         Tier::Vm => vm_commands(metadata),
-        // Its tests are not run by cargo.
-        Tier::Kvm => Vec::new(),
+        // Their tests are not run by cargo.
+        Tier::Kvm | Tier::Sdk => Vec::new(),
     }
 }
 

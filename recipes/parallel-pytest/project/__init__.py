@@ -1,0 +1,1 @@
+"""A project whose tests need a lot of state."""

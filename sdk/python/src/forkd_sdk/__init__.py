@@ -1,0 +1,90 @@
+"""Sandboxes that can be branched while they run.
+
+```python
+from forkd_sdk import Sandbox
+
+with Sandbox.create("python") as sandbox:
+    sandbox.run_code("state = list(range(1000))")
+    with sandbox.branch(n=3) as branch:
+        for child in branch.unwrap():
+            print(child.run_code("sum(state)").result)
+```
+
+Every class has an asynchronous twin: `AsyncSandbox`, `AsyncClient` and so on, with the same
+methods.
+"""
+
+from . import errors, models
+from ._async.client import AsyncClient, AsyncOperations, AsyncSandboxes, AsyncSnapshots
+from ._async.commands import AsyncCommands, AsyncProcess
+from ._async.explore import AsyncExploration, explore_async
+from ._async.files import AsyncFiles
+from ._async.sandbox import AsyncBranch, AsyncChild, AsyncSandbox, AsyncSnapshot
+from ._async.stream import AsyncByteStream, AsyncStream
+from ._core.result import CommandResult, Event, Execution, FileChange, OutputChunk, Part
+from ._core.search import Failure, Node
+from ._sync.client import Client, Operations, Sandboxes, Snapshots
+from ._sync.commands import Commands, Process
+from ._sync.explore import Exploration, explore
+from ._sync.files import Files
+from ._sync.sandbox import Branch, Child, Sandbox, Snapshot
+from ._sync.stream import ByteStream, Stream
+from .errors import (
+    ApiError,
+    CodeError,
+    CodeTimeoutError,
+    CommandFailedError,
+    CommandTimeoutError,
+    ForkdError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ApiError",
+    "AsyncBranch",
+    "AsyncByteStream",
+    "AsyncChild",
+    "AsyncClient",
+    "AsyncCommands",
+    "AsyncExploration",
+    "AsyncFiles",
+    "AsyncOperations",
+    "AsyncProcess",
+    "AsyncSandbox",
+    "AsyncSandboxes",
+    "AsyncSnapshot",
+    "AsyncSnapshots",
+    "AsyncStream",
+    "Branch",
+    "ByteStream",
+    "Child",
+    "Client",
+    "CodeError",
+    "CodeTimeoutError",
+    "CommandFailedError",
+    "CommandResult",
+    "CommandTimeoutError",
+    "Commands",
+    "Event",
+    "Execution",
+    "Exploration",
+    "Failure",
+    "FileChange",
+    "Files",
+    "ForkdError",
+    "Node",
+    "Operations",
+    "OutputChunk",
+    "Part",
+    "Process",
+    "Sandbox",
+    "Sandboxes",
+    "Snapshot",
+    "Snapshots",
+    "Stream",
+    "errors",
+    "explore",
+    "explore_async",
+    "models",
+]

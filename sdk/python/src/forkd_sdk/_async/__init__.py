@@ -1,0 +1,1 @@
+"""The asynchronous shell: transport, and the classes that users see."""

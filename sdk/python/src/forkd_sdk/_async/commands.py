@@ -1,0 +1,181 @@
+"""Commands in a sandbox: run and wait, or start and come back to."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from .. import models
+from .._core import request
+from .._core.result import CommandResult, OutputChunk
+from .._core.source import Collector, OutputSource
+from .stream import AsyncStream
+from .transport import AsyncTransport, Callback, call_back
+
+
+class AsyncProcess:
+    """A command that was started in a sandbox and may still run.
+
+    Iterate it for its output. Nothing is lost while it is read; of what nobody reads the last MiB
+    is kept.
+    """
+
+    def __init__(self, transport: AsyncTransport, sandbox_id: str, process: models.Process) -> None:
+        self._transport, self._sandbox_id = transport, sandbox_id
+        self.info = process
+        """What was last heard of it."""
+
+    @property
+    def id(self) -> str:
+        """Its name, `pr-` and hexadecimal digits."""
+        return self.info.id
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id in the sandbox."""
+        return self.info.pid
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.info.state}: {' '.join(self.info.args)}>"
+
+    def output(self, offset: int | None = None) -> AsyncStream[OutputChunk]:
+        """Its output until it ends: all that is kept, or what comes from this offset on."""
+        return AsyncStream(self._transport, self._source(offset))
+
+    def __aiter__(self) -> AsyncIterator[OutputChunk]:
+        return self.output().__aiter__()
+
+    async def wait(
+        self,
+        *,
+        on_stdout: Callback | None = None,
+        on_stderr: Callback | None = None,
+        check: bool = False,
+    ) -> CommandResult:
+        """Waits until it has ended; what it wrote, as far as it is kept, and how it ended.
+
+        With `check` another exit code than 0 raises `CommandFailedError`.
+        """
+        source = self._source(None)
+        collector = Collector(tuple(self.info.args))
+        async with AsyncStream(self._transport, source) as output:
+            async for chunk in output:
+                collector.add(chunk)
+                await call_back(on_stdout if chunk.stream == "stdout" else on_stderr, chunk.text)
+        result = collector.result(source)
+        return result.raise_for_exit() if check or result.timed_out else result
+
+    async def refresh(self) -> models.Process:
+        """Asks how it is; also in `info`."""
+        self.info = await self._transport.send(request.process(self._sandbox_id, self.id))
+        return self.info
+
+    async def send_stdin(self, data: str | bytes, *, eof: bool = False) -> None:
+        """Writes to its standard input, and with `eof` closes it."""
+        content = data.encode() if isinstance(data, str) else data
+        call = request.write_stdin(self._sandbox_id, self.id, content, eof=eof)
+        await self._transport.send(call)
+
+    async def close_stdin(self) -> None:
+        """Closes its standard input."""
+        await self.send_stdin(b"", eof=True)
+
+    async def send_signal(self, signal: str | int) -> None:
+        """Sends it a signal, such as `"INT"` or `signal.SIGTERM`."""
+        await self._transport.send(request.signal_process(self._sandbox_id, self.id, signal))
+
+    async def kill(self) -> None:
+        """Ends it at once. What it wrote can still be read."""
+        await self.send_signal("KILL")
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Tells it the size of its terminal."""
+        await self._transport.send(request.resize_process(self._sandbox_id, self.id, rows, cols))
+
+    async def remove(self) -> None:
+        """Kills it if it runs, and forgets it."""
+        await self._transport.send(request.remove_process(self._sandbox_id, self.id))
+
+    def _source(self, offset: int | None) -> OutputSource:
+        return OutputSource(self._sandbox_id, self.id, offset)
+
+
+class AsyncCommands:
+    """Runs programs in a sandbox."""
+
+    def __init__(self, transport: AsyncTransport, sandbox_id: str) -> None:
+        self._transport, self._id = transport, sandbox_id
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: str | bytes | None = None,
+        timeout: float | None = 60,
+        on_stdout: Callback | None = None,
+        on_stderr: Callback | None = None,
+        check: bool = False,
+    ) -> CommandResult:
+        """Runs a command to its end.
+
+        Text is run by `/bin/sh`; a list is program and arguments, with no shell. `on_stdout` and
+        `on_stderr` are called with each piece of output when it comes. With `check` another exit
+        code than 0 raises `CommandFailedError`. When its `timeout` in seconds is over it is
+        killed, and `CommandTimeoutError` is raised, whose `result` has the output until then.
+        """
+        if on_stdout is None and on_stderr is None:
+            text = stdin if isinstance(stdin, str) else None
+            encoded = base64.b64encode(stdin).decode() if isinstance(stdin, bytes) else None
+            call = request.exec_command(
+                self._id,
+                command,
+                env=env,
+                cwd=cwd,
+                stdin=text,
+                stdin_base64=encoded,
+                timeout=timeout,
+            )
+            result = await self._transport.send(call)
+            return result.raise_for_exit() if check or result.timed_out else result
+        process = await self.start(
+            command, env=env, cwd=cwd, stdin=stdin is not None, timeout=timeout
+        )
+        try:
+            if stdin is not None:
+                await process.send_stdin(stdin, eof=True)
+            return await process.wait(on_stdout=on_stdout, on_stderr=on_stderr, check=check)
+        finally:
+            await process.remove()
+
+    async def start(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bool = False,
+        timeout: float | None = None,
+        tty: tuple[int, int] | None = None,
+    ) -> AsyncProcess:
+        """Starts a command and does not wait for it.
+
+        With `stdin` its standard input stays open for `send_stdin`. `tty` gives it a terminal of so
+        many rows and columns. A child of a branch goes on with the program, but not with this
+        object: the output that the program makes there goes nowhere.
+        """
+        call = request.start_process(
+            self._id, command, env=env, cwd=cwd, stdin=stdin, timeout=timeout, tty=tty
+        )
+        return AsyncProcess(self._transport, self._id, await self._transport.send(call))
+
+    async def list(self) -> list[AsyncProcess]:
+        """Those that were started in this sandbox and are not forgotten."""
+        found = await self._transport.send(request.processes(self._id))
+        return [AsyncProcess(self._transport, self._id, process) for process in found]
+
+    async def connect(self, process_id: str) -> AsyncProcess:
+        """One that was started earlier, perhaps by another program."""
+        process = await self._transport.send(request.process(self._id, process_id))
+        return AsyncProcess(self._transport, self._id, process)

@@ -1,0 +1,77 @@
+"""The files of a sandbox."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+from .. import models
+from .._core import flow, request
+from .._core.call import Content
+from .._core.result import FileChange
+from .._core.source import WatchSource
+from .stream import AsyncByteStream, AsyncStream
+from .transport import AsyncTransport
+
+
+class AsyncFiles:
+    """Reads and writes files of a sandbox. All paths are absolute ones in the sandbox."""
+
+    def __init__(self, transport: AsyncTransport, sandbox_id: str) -> None:
+        self._transport, self._id = transport, sandbox_id
+
+    @overload
+    async def read(self, path: str, *, format: Literal["text"] = "text") -> str: ...
+
+    @overload
+    async def read(self, path: str, *, format: Literal["bytes"]) -> bytes: ...
+
+    async def read(self, path: str, *, format: Literal["text", "bytes"] = "text") -> str | bytes:
+        """The content of a file, as UTF-8 text or as bytes.
+
+        Raises `FileNotFoundError` (as `GuestFileNotFoundError`) if there is none.
+        """
+        content = await self._transport.send(request.read_file(self._id, path))
+        return content.decode() if format == "text" else content
+
+    def stream(self, path: str) -> AsyncByteStream:
+        """The content of a file piece by piece, for large ones."""
+        return AsyncByteStream(self._transport, request.stream_file(self._id, path))
+
+    async def write(
+        self,
+        path: str,
+        data: str | Content,
+        *,
+        mode: int | None = None,
+    ) -> None:
+        """Writes a file: all of it or nothing. Missing directories above it are made.
+
+        `data` is text, bytes, an open file or an iterable of pieces; `mode` are permission bits
+        such as `0o755`.
+        """
+        content = data.encode() if isinstance(data, str) else data
+        await self._transport.send(request.write_file(self._id, path, content, mode))
+
+    async def list(self, path: str) -> list[models.FileEntry]:
+        """What is in a directory."""
+        return await self._transport.send(request.list_files(self._id, path))
+
+    async def stat(self, path: str) -> models.FileEntry:
+        """What kind of file it is, and its size, permissions and time."""
+        return await self._transport.send(request.stat_file(self._id, path))
+
+    async def exists(self, path: str) -> bool:
+        """Whether there is such a file or directory."""
+        return await self._transport.run(flow.exists(self._id, path))
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Removes a file, or with `recursive` a directory and all in it."""
+        await self._transport.send(request.remove_file(self._id, path, recursive=recursive))
+
+    async def make_dir(self, path: str) -> None:
+        """Makes a directory and those above it."""
+        await self._transport.send(request.make_dir(self._id, path))
+
+    def watch(self, path: str, *, recursive: bool = False) -> AsyncStream[FileChange]:
+        """What happens to the files in a directory, from the `with` line on."""
+        return AsyncStream(self._transport, WatchSource(self._id, path, recursive=recursive))

@@ -1,0 +1,297 @@
+"""Sandboxes, snapshots and what a branch gives: they refer to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from .. import models
+from .._core import flow, request
+from .._core.call import error_of_body
+from .._core.failure import ForkdError
+from .._core.result import Execution
+from .commands import AsyncCommands
+from .files import AsyncFiles
+from .transport import AsyncTransport
+
+if TYPE_CHECKING:
+    from .client import AsyncClient
+
+Mode = Literal["live", "diff", "full"]
+
+
+class AsyncSandbox:
+    """An isolated machine that can be branched while it runs.
+
+    Made by `create` or `connect`. As a context manager it is removed at the end.
+    """
+
+    def __init__(self, transport: AsyncTransport, info: models.Sandbox) -> None:
+        self._transport = transport
+        transport.enter(self)
+        self.info = info
+        """What was last heard of it."""
+        self.commands = AsyncCommands(transport, info.id)
+        """Runs programs in it."""
+        self.files = AsyncFiles(transport, info.id)
+        """Reads and writes its files."""
+
+    @classmethod
+    async def create(
+        cls,
+        template: str = "python",
+        *,
+        metadata: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        idle_timeout: float | None = None,
+        client: AsyncClient | None = None,
+    ) -> AsyncSandbox:
+        """Starts a sandbox from the snapshot with this tag.
+
+        If there is no such snapshot but an image of that name, the template is built first; that
+        takes a while, once. `metadata` is kept with the sandbox. The daemon removes it after `ttl`
+        seconds, or when it was not used for `idle_timeout` seconds. Without a `client` the daemon
+        is the one that the environment names.
+        """
+        transport = _transport(client)
+        create = flow.create(template, metadata=metadata, ttl=ttl, idle_timeout=idle_timeout)
+        return cls(transport, await transport.run(create))
+
+    @classmethod
+    async def connect(cls, sandbox_id: str, *, client: AsyncClient | None = None) -> AsyncSandbox:
+        """A sandbox that runs already."""
+        transport = _transport(client)
+        return cls(transport, await transport.send(request.sandbox(sandbox_id)))
+
+    @property
+    def id(self) -> str:
+        """Its name, `sb-` and hexadecimal digits."""
+        return self.info.id
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What its creator noted."""
+        return self.info.metadata
+
+    @property
+    def state(self) -> str:
+        """`running`, `paused`, `dead` and so on, as it was when last heard of."""
+        return self.info.state
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self.state} from {self.info.snapshot_tag}>"
+
+    async def refresh(self) -> models.Sandbox:
+        """Asks how it is; also in `info`."""
+        self.info = await self._transport.send(request.sandbox(self.id))
+        return self.info
+
+    async def run_code(self, code: str, *, timeout: float | None = 60) -> Execution:
+        """Runs Python code in the sandbox's interpreter, which keeps its variables.
+
+        An exception in the code is not raised here: see `error`, or call `raise_for_error`. When
+        `timeout` seconds are over the code is interrupted and `CodeTimeoutError` is raised.
+        """
+        execution = await self._transport.send(request.eval_code(self.id, code, timeout))
+        return execution.raise_for_error() if execution.timed_out else execution
+
+    async def branch(
+        self,
+        n: int = 0,
+        *,
+        mode: Mode | None = None,
+        tag: str | None = None,
+        wait: bool = True,
+        measure_diff: bool = False,
+    ) -> AsyncBranch:
+        """Takes a snapshot of this very instant and starts `n` children from it.
+
+        This sandbox goes on; it pauses for about a millisecond in mode `live`, which is the
+        default. Each child has memory, processes and disk of that instant. With `wait=False` the
+        answer comes while the snapshot is still written; without children then.
+        """
+        call = request.branch(
+            self.id, n=n, mode=mode, tag=tag, wait=wait, measure_diff=measure_diff
+        )
+        answer = await self._transport.send(call)
+        children = [AsyncChild.of(self._transport, child) for child in answer.children]
+        return AsyncBranch(AsyncSnapshot(self._transport, answer), children)
+
+    async def snapshot(self, tag: str | None = None, *, mode: Mode | None = None) -> AsyncSnapshot:
+        """Takes a snapshot of this very instant."""
+        return (await self.branch(0, mode=mode, tag=tag)).snapshot
+
+    async def rollback(self, snapshot: AsyncSnapshot | str) -> None:
+        """Puts the sandbox back to what it was at a snapshot; its id stays."""
+        call = request.rollback(self.id, _tag(snapshot))
+        self.info = await self._transport.send(call)
+
+    async def pause(self) -> None:
+        """Stops its processors until `resume`."""
+        self.info = await self._transport.send(request.pause(self.id))
+
+    async def resume(self) -> None:
+        """Lets it go on after `pause`."""
+        self.info = await self._transport.send(request.resume(self.id))
+
+    async def ping(self) -> models.Pong:
+        """A sign of life from its guest agent."""
+        return await self._transport.send(request.ping(self.id))
+
+    async def logs(self) -> bytes:
+        """What it wrote to its console, unfiltered."""
+        return await self._transport.send(request.logs(self.id))
+
+    async def remove(self) -> None:
+        """Removes it, if it is still there."""
+        await self._transport.run(flow.remove_sandbox(self.id))
+        await self._transport.leave(self)
+
+    async def close(self) -> None:
+        """Lets go of it without removing it; `connect` finds it again."""
+        await self._transport.leave(self)
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.remove()
+
+
+class AsyncSnapshot:
+    """A complete state of a sandbox at one instant, from which any number can be started."""
+
+    def __init__(self, transport: AsyncTransport, info: models.Snapshot) -> None:
+        self._transport = transport
+        self.info = info
+        """What was last heard of it."""
+
+    @property
+    def tag(self) -> str:
+        """Its name."""
+        return self.info.tag
+
+    @property
+    def pause_ms(self) -> float | None:
+        """How long the source was paused for it."""
+        return self.info.pause_ms
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.tag} {self.info.status}>"
+
+    async def fork(
+        self,
+        n: int = 1,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        idle_timeout: float | None = None,
+    ) -> list[AsyncSandbox]:
+        """Starts `n` sandboxes from it: all or none."""
+        call = request.fork(self.tag, n, metadata=metadata, ttl=ttl, idle_timeout=idle_timeout)
+        started = await self._transport.send(call)
+        return [AsyncSandbox(self._transport, info) for info in started]
+
+    async def refresh(self) -> models.SnapshotInfo:
+        """Asks how it is, with its place among others."""
+        info = await self._transport.send(request.snapshot_info(self.tag))
+        self.info = info
+        return info
+
+    async def wait(self, *, timeout: float | None = None) -> None:
+        """Waits until sandboxes can be started from it."""
+        self.info = await self._transport.run(flow.until_ready(self.tag, timeout))
+
+    async def compact(self, to: str, *, wait: bool = True) -> AsyncSnapshot:
+        """Makes a snapshot of the same state that depends on no other.
+
+        With `wait=False` the answer comes at once; the snapshot's `wait` waits for its end.
+        """
+        info = await self._transport.send(request.compact(self.tag, to, wait=wait))
+        return AsyncSnapshot(self._transport, info)
+
+    async def remove(self, *, cascade: bool = False) -> None:
+        """Removes it, and with `cascade` the sandboxes and snapshots that depend on it."""
+        await self._transport.send(request.remove_snapshot(self.tag, cascade=cascade))
+
+
+@dataclass(frozen=True)
+class AsyncChild:
+    """One child of a branch: exactly one of `sandbox` and `error`."""
+
+    sandbox: AsyncSandbox | None = None
+    """It runs."""
+    error: ForkdError | None = None
+    """It could not be started."""
+
+    @classmethod
+    def of(cls, transport: AsyncTransport, child: models.Child) -> AsyncChild:
+        """The child that an answer tells of."""
+        if child.error is not None:
+            return cls(error=error_of_body(child.error))
+        if child.sandbox is None:
+            return cls(error=ForkdError("the daemon told of a child nothing at all"))
+        return cls(sandbox=AsyncSandbox(transport, child.sandbox))
+
+    def unwrap(self) -> AsyncSandbox:
+        """The sandbox, or raises the error."""
+        if self.sandbox is not None:
+            return self.sandbox
+        raise self.error or ForkdError("there is no child")
+
+
+@dataclass(frozen=True)
+class AsyncBranch:
+    """What a branch gave. As a context manager its children and its snapshot are removed at the
+    end.
+    """
+
+    snapshot: AsyncSnapshot
+    """The state of the source at the branch point."""
+    children: list[AsyncChild]
+    """One for each that was asked for."""
+
+    @property
+    def sandboxes(self) -> list[AsyncSandbox]:
+        """The children that run."""
+        return [child.sandbox for child in self.children if child.sandbox is not None]
+
+    def unwrap(self) -> list[AsyncSandbox]:
+        """All children, or raises the error of the first that could not be started."""
+        return [child.unwrap() for child in self.children]
+
+    async def remove(self) -> None:
+        """Removes the children, the snapshot and all that was started or branched from them."""
+        await self.snapshot._transport.run(flow.remove_all_of(self.snapshot.tag))
+        for sandbox in self.sandboxes:
+            await sandbox.close()
+
+    async def __aenter__(self) -> AsyncBranch:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.remove()
+
+
+def _transport(client: AsyncClient | None) -> AsyncTransport:
+    if client is not None:
+        return client._transport
+    from .client import transport_of_environment
+
+    return transport_of_environment()
+
+
+def _tag(snapshot: AsyncSnapshot | str) -> str:
+    return snapshot if isinstance(snapshot, str) else snapshot.tag

@@ -1,0 +1,434 @@
+# Generated from crates/api/src/catalogue.rs by sdk/python/scripts/generate.py. Do not edit.
+"""A class for each error of the daemon's catalogue."""
+
+from __future__ import annotations
+
+from ._core.failure import ApiError
+
+__all__ = [
+    "BY_CODE",
+    "BadRequestError",
+    "BootFailedError",
+    "CaptureFailedError",
+    "ChainTooDeepError",
+    "GuestFailedError",
+    "GuestFileNotFoundError",
+    "GuestRefusedError",
+    "GuestSilentError",
+    "HostRefusedError",
+    "ImageNotFoundError",
+    "InputWaitsError",
+    "InternalError",
+    "LimitReachedError",
+    "LiveUnavailableError",
+    "MethodNotAllowedError",
+    "NoInputError",
+    "NoSpaceError",
+    "NoTerminalError",
+    "NotJsonError",
+    "OperationCancelledError",
+    "OperationNotCancellableError",
+    "OperationNotFoundError",
+    "OutputTooLargeError",
+    "PeerRefusedError",
+    "ProcessEndedError",
+    "ProcessNotFoundError",
+    "RenewalNotConfirmedError",
+    "RequestTooLargeError",
+    "RouteNotFoundError",
+    "SandboxBusyError",
+    "SandboxNotFoundError",
+    "SandboxNotRunningError",
+    "SnapshotDamagedError",
+    "SnapshotInUseError",
+    "SnapshotIncompatibleError",
+    "SnapshotNotFoundError",
+    "SnapshotNotReadyError",
+    "StoreFailedError",
+    "TagTakenError",
+    "TooManyProcessesError",
+    "UnauthorizedError",
+    "VmmFailedError",
+    "WarmFailedError",
+]
+
+
+class BadRequestError(ApiError):
+    """A field is missing, malformed or out of bounds. Status 400; remedy: correct the field
+    that the error names; /openapi.json describes every request.
+    """
+
+    code = "bad_request"
+
+
+class UnauthorizedError(ApiError):
+    """The request has no token, or one that is not known. Status 401; remedy: send
+    `Authorization: Bearer` with a token of the daemon's token file (FORKD_TOKEN).
+    """
+
+    code = "unauthorized"
+
+
+class PeerRefusedError(ApiError):
+    """The peer's user is neither the daemon's nor root. Status 403; remedy: run the command as
+    the daemon's user, or use TCP with a token.
+    """
+
+    code = "peer_refused"
+
+
+class HostRefusedError(ApiError):
+    """The request came under a host name that is not this machine's loopback. Status 403;
+    remedy: address the daemon as 127.0.0.1 or localhost, or use its Unix socket.
+    """
+
+    code = "host_refused"
+
+
+class RouteNotFoundError(ApiError):
+    """No such route. Status 404; remedy: check the path; /openapi.json lists all routes."""
+
+    code = "route_not_found"
+
+
+class SnapshotNotFoundError(ApiError):
+    """No such snapshot. Status 404; remedy: list the snapshots with `forkd snapshots`."""
+
+    code = "snapshot_not_found"
+
+
+class SandboxNotFoundError(ApiError):
+    """No such sandbox. Status 404; remedy: list the sandboxes with `forkd ls`."""
+
+    code = "sandbox_not_found"
+
+
+class ImageNotFoundError(ApiError):
+    """No such image. Status 404; remedy: list the images with `forkd images`."""
+
+    code = "image_not_found"
+
+
+class OperationNotFoundError(ApiError):
+    """No such operation. Status 404; remedy: list the operations with `forkd operations`; only
+    the last ones that ended are kept.
+    """
+
+    code = "operation_not_found"
+
+
+class GuestFileNotFoundError(ApiError, FileNotFoundError):
+    """No such file in the guest. Status 404; remedy: check the path: it is one in the sandbox
+    and must be absolute.
+    """
+
+    code = "file_not_found"
+
+
+class ProcessNotFoundError(ApiError):
+    """No such background process in this sandbox. Status 404; remedy: list the sandbox's
+    processes; ended ones are forgotten when others need their place.
+    """
+
+    code = "process_not_found"
+
+
+class MethodNotAllowedError(ApiError):
+    """The route exists, the method does not. Status 405; remedy: use a method that the Allow
+    header names.
+    """
+
+    code = "method_not_allowed"
+
+
+class TagTakenError(ApiError):
+    """The tag is taken. Status 409; remedy: choose another tag, or remove the snapshot with
+    `forkd snapshot rm`.
+    """
+
+    code = "tag_taken"
+
+
+class SnapshotNotReadyError(ApiError):
+    """The snapshot is being written, or has failed. Status 409; remedy: wait until its status
+    is `ready`; a failed snapshot has to be taken again.
+    """
+
+    code = "snapshot_not_ready"
+
+
+class SnapshotDamagedError(ApiError):
+    """A part of the snapshot is missing or damaged. Status 409; remedy: put the named file back
+    and restart the daemon, or remove the snapshot and take it again.
+    """
+
+    code = "snapshot_damaged"
+
+
+class SnapshotIncompatibleError(ApiError):
+    """The snapshot does not fit this host's machine. Status 409; remedy: build the template
+    again with the QEMU and accelerator in use.
+    """
+
+    code = "snapshot_incompatible"
+
+
+class SnapshotInUseError(ApiError):
+    """Others depend on the snapshot. Status 409; remedy: `forkd snapshot rm --cascade` removes
+    what depends on it too, `--force` keeps that.
+    """
+
+    code = "snapshot_in_use"
+
+
+class SandboxNotRunningError(ApiError):
+    """The sandbox's state does not permit the request. Status 409; remedy: look at its state
+    with `forkd ls`; a dead sandbox can only be removed.
+    """
+
+    code = "sandbox_not_running"
+
+
+class ChainTooDeepError(ApiError):
+    """The sandbox's disk is at the end of as many overlays as are allowed. Status 409; remedy:
+    compact the snapshot that it started from with `forkd snapshot compact`, then fork that.
+    """
+
+    code = "chain_too_deep"
+
+
+class OperationNotCancellableError(ApiError):
+    """The operation has ended or come too far. Status 409; remedy: wait for its end, then
+    remove what it has made.
+    """
+
+    code = "operation_not_cancellable"
+
+
+class OperationCancelledError(ApiError):
+    """Somebody cancelled the operation that did the request. Status 409; remedy: ask again;
+    nothing is left of what was cancelled.
+    """
+
+    code = "operation_cancelled"
+
+
+class TooManyProcessesError(ApiError):
+    """As many background processes as are allowed run in the sandbox. Status 409; remedy: end a
+    process that is no longer needed: DELETE kills and forgets it.
+    """
+
+    code = "too_many_processes"
+
+
+class ProcessEndedError(ApiError):
+    """The process runs no more. Status 409; remedy: look at how it ended with a GET of the
+    process.
+    """
+
+    code = "process_ended"
+
+
+class NoInputError(ApiError):
+    """The process takes no input. Status 409; remedy: start the process with `stdin` true, and
+    send input before its end.
+    """
+
+    code = "no_input"
+
+
+class NoTerminalError(ApiError):
+    """The process has no terminal. Status 409; remedy: start the process with `tty`."""
+
+    code = "no_terminal"
+
+
+class LiveUnavailableError(ApiError):
+    """This host cannot branch live. Status 409; remedy: use mode `diff`, or see `forkd doctor`
+    for what live branching needs.
+    """
+
+    code = "live_unavailable"
+
+
+class RequestTooLargeError(ApiError):
+    """The body is too large. Status 413; remedy: send less at once; large data goes into a file
+    of the sandbox.
+    """
+
+    code = "request_too_large"
+
+
+class NotJsonError(ApiError):
+    """The body is not declared as JSON. Status 415; remedy: send the header `Content-Type:
+    application/json`.
+    """
+
+    code = "not_json"
+
+
+class WarmFailedError(ApiError):
+    """The command run before the freeze failed. Status 422; remedy: run the command in a
+    sandbox of the image to see why it fails.
+    """
+
+    code = "warm_failed"
+
+
+class OutputTooLargeError(ApiError):
+    """The output is larger than the daemon is willing to hold. Status 422; remedy: write the
+    output to a file in the sandbox, or make it smaller.
+    """
+
+    code = "output_too_large"
+
+
+class GuestRefusedError(ApiError):
+    """The guest could not do what was asked. Status 422; remedy: check the command, its path
+    and its working directory in the sandbox.
+    """
+
+    code = "guest_refused"
+
+
+class InternalError(ApiError):
+    """A task of the daemon died; a defect. Status 500; remedy: this is a defect of forkd: look
+    up the request id in the daemon's log and report both.
+    """
+
+    code = "internal"
+
+
+class VmmFailedError(ApiError):
+    """The VMM failed. Status 500; remedy: look at the daemon's log and at `forkd doctor`."""
+
+    code = "vmm_failed"
+
+
+class CaptureFailedError(ApiError):
+    """Guest memory could not be captured. Status 500; remedy: the source runs on; try again,
+    and look at the daemon's log if it fails again.
+    """
+
+    code = "capture_failed"
+
+
+class StoreFailedError(ApiError):
+    """The store failed. Status 500; remedy: check the state directory's file system, then look
+    at the daemon's log.
+    """
+
+    code = "store_failed"
+
+
+class BootFailedError(ApiError):
+    """The guest did not come up. Status 502; remedy: read the console's last lines in the
+    error; the image may need more memory.
+    """
+
+    code = "boot_failed"
+
+
+class RenewalNotConfirmedError(ApiError):
+    """A child did not confirm its new identity and was destroyed. Status 502; remedy: try
+    again; if it persists the snapshot's guest agent is stuck: take the snapshot again.
+    """
+
+    code = "renewal_not_confirmed"
+
+
+class GuestFailedError(ApiError):
+    """The guest agent broke off or broke the protocol. Status 502; remedy: look at the
+    sandbox's console with `forkd logs`; remove the sandbox if it persists.
+    """
+
+    code = "guest_failed"
+
+
+class SandboxBusyError(ApiError):
+    """Too many requests wait for one sandbox. Status 503; remedy: wait for the requests under
+    way, then try again; the header Retry-After says when.
+    """
+
+    code = "sandbox_busy"
+
+
+class LimitReachedError(ApiError):
+    """The daemon has as much as it is allowed to. Status 503; remedy: remove what is no longer
+    needed, wait for branches under way, or start the daemon with more: `forkd serve` has --max-
+    sandboxes, --max-guest-memory-mib and --max-branches, or set FORKD_MAX_SANDBOXES,
+    FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES.
+    """
+
+    code = "limit_reached"
+
+
+class InputWaitsError(ApiError):
+    """The program has not read the input that it was sent before. Status 503; remedy: nothing
+    of this input was taken: send it again when the program reads on.
+    """
+
+    code = "input_waits"
+
+
+class GuestSilentError(ApiError):
+    """The guest agent did not answer in time. Status 504; remedy: the guest may be overloaded:
+    try again, or look at `forkd logs`.
+    """
+
+    code = "guest_silent"
+
+
+class NoSpaceError(ApiError):
+    """Not enough space. Status 507; remedy: remove sandboxes and snapshots that are no longer
+    needed, or enlarge the file system.
+    """
+
+    code = "no_space"
+
+
+BY_CODE: dict[str, type[ApiError]] = {
+    "bad_request": BadRequestError,
+    "unauthorized": UnauthorizedError,
+    "peer_refused": PeerRefusedError,
+    "host_refused": HostRefusedError,
+    "route_not_found": RouteNotFoundError,
+    "snapshot_not_found": SnapshotNotFoundError,
+    "sandbox_not_found": SandboxNotFoundError,
+    "image_not_found": ImageNotFoundError,
+    "operation_not_found": OperationNotFoundError,
+    "file_not_found": GuestFileNotFoundError,
+    "process_not_found": ProcessNotFoundError,
+    "method_not_allowed": MethodNotAllowedError,
+    "tag_taken": TagTakenError,
+    "snapshot_not_ready": SnapshotNotReadyError,
+    "snapshot_damaged": SnapshotDamagedError,
+    "snapshot_incompatible": SnapshotIncompatibleError,
+    "snapshot_in_use": SnapshotInUseError,
+    "sandbox_not_running": SandboxNotRunningError,
+    "chain_too_deep": ChainTooDeepError,
+    "operation_not_cancellable": OperationNotCancellableError,
+    "operation_cancelled": OperationCancelledError,
+    "too_many_processes": TooManyProcessesError,
+    "process_ended": ProcessEndedError,
+    "no_input": NoInputError,
+    "no_terminal": NoTerminalError,
+    "live_unavailable": LiveUnavailableError,
+    "request_too_large": RequestTooLargeError,
+    "not_json": NotJsonError,
+    "warm_failed": WarmFailedError,
+    "output_too_large": OutputTooLargeError,
+    "guest_refused": GuestRefusedError,
+    "internal": InternalError,
+    "vmm_failed": VmmFailedError,
+    "capture_failed": CaptureFailedError,
+    "store_failed": StoreFailedError,
+    "boot_failed": BootFailedError,
+    "renewal_not_confirmed": RenewalNotConfirmedError,
+    "guest_failed": GuestFailedError,
+    "sandbox_busy": SandboxBusyError,
+    "limit_reached": LimitReachedError,
+    "input_waits": InputWaitsError,
+    "guest_silent": GuestSilentError,
+    "no_space": NoSpaceError,
+}

@@ -1,0 +1,273 @@
+"""What commands and code gave, and what streams bring, as users see it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import signal as signals
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .. import models
+from .failure import CodeError, CodeTimeoutError, CommandFailedError, CommandTimeoutError
+
+# By these the daemon tells text from bytes, too.
+_TEXT_ENDINGS = ("json", "xml", "javascript")
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command wrote and how it ended."""
+
+    args: tuple[str, ...]
+    """Program and arguments."""
+    exit_code: int
+    """Exit code, or 128 + signal."""
+    stdout_bytes: bytes
+    """Standard output."""
+    stderr_bytes: bytes
+    """Standard error."""
+    signal: int | None = None
+    """The signal that ended it."""
+    timed_out: bool = False
+    """It was killed because its time was over."""
+    lost_bytes: int = 0
+    """Bytes of output that were dropped before anybody read them."""
+
+    @property
+    def stdout(self) -> str:
+        """Standard output as text."""
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """Standard error as text."""
+        return self.stderr_bytes.decode(errors="replace")
+
+    @property
+    def ok(self) -> bool:
+        """Whether the exit code is 0."""
+        return self.exit_code == 0 and not self.timed_out
+
+    def raise_for_exit(self) -> CommandResult:
+        """Itself, or `CommandFailedError` if the exit code is not 0."""
+        program = self.args[0] if self.args else "the command"
+        if self.timed_out:
+            raise CommandTimeoutError(f"`{program}` was killed: its time was over", self)
+        if self.exit_code == 0:
+            return self
+        how = f"ended with exit code {self.exit_code}"
+        if self.signal is not None:
+            how = f"was ended by {_signal_name(self.signal)}"
+        last = self.stderr.strip().rsplit("\n", 1)[-1][:200]
+        raise CommandFailedError(f"`{program}` {how}" + (f": {last}" if last else ""), self)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@dataclass(frozen=True)
+class OutputChunk:
+    """A piece of what a command wrote."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+    """The bytes; a character is not cut in two."""
+    offset: int
+    """Offset in the whole output of the byte after these; reading can go on from here."""
+
+    @property
+    def text(self) -> str:
+        """The bytes as text."""
+        return self.data.decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A value in one form."""
+
+    mime: str
+    """Its media type, such as `image/png`."""
+    data: str
+    """As it came: text, or base64 for a binary type."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether `data` is the content itself."""
+        return self.mime.startswith("text/") or self.mime.endswith(_TEXT_ENDINGS)
+
+    @property
+    def content(self) -> bytes:
+        """The bytes."""
+        if self.is_text:
+            return self.data.encode()
+        try:
+            return base64.b64decode(self.data, validate=True)
+        except (binascii.Error, ValueError):
+            # A program in the guest may call any text an image.
+            return self.data.encode()
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What Python code gave."""
+
+    stdout_bytes: bytes
+    """What it printed."""
+    stderr_bytes: bytes
+    """What it printed to standard error."""
+    result: str | None
+    """`repr` of the last expression; None when there is none or it is `None`."""
+    error: str | None
+    """The traceback, or what happened to the interpreter; None if all went well."""
+    parts: tuple[Part, ...] = ()
+    """The last expression's value in each form that it has."""
+    timed_out: bool = False
+    """Its time was over."""
+    state_lost: bool = False
+    """The interpreter ended: variables are gone."""
+
+    @property
+    def stdout(self) -> str:
+        """What it printed, as text."""
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """What it printed to standard error, as text."""
+        return self.stderr_bytes.decode(errors="replace")
+
+    @property
+    def ok(self) -> bool:
+        """Whether no exception was raised."""
+        return self.error is None
+
+    @property
+    def text(self) -> str | None:
+        """The value as text."""
+        part = self.part("text/plain")
+        return self.result if part is None else part.data
+
+    @property
+    def html(self) -> str | None:
+        """The value as HTML."""
+        return self._text("text/html")
+
+    @property
+    def markdown(self) -> str | None:
+        """The value as Markdown."""
+        return self._text("text/markdown")
+
+    @property
+    def latex(self) -> str | None:
+        """The value as LaTeX."""
+        return self._text("text/latex")
+
+    @property
+    def svg(self) -> str | None:
+        """The value as SVG."""
+        return self._text("image/svg+xml")
+
+    @property
+    def png(self) -> bytes | None:
+        """The value as a PNG image."""
+        part = self.part("image/png")
+        return None if part is None else part.content
+
+    @property
+    def jpeg(self) -> bytes | None:
+        """The value as a JPEG image."""
+        part = self.part("image/jpeg")
+        return None if part is None else part.content
+
+    @property
+    def json(self) -> Any:
+        """The value as what its JSON means; None if it has no such form."""
+        part = self.part("application/json")
+        return None if part is None else json.loads(part.data)
+
+    def part(self, mime: str) -> Part | None:
+        """The value in this form."""
+        return next((part for part in self.parts if part.mime == mime), None)
+
+    def raise_for_error(self) -> Execution:
+        """Itself, or `CodeError` if there was an exception."""
+        if self.timed_out:
+            raise CodeTimeoutError("the code was interrupted: its time was over", self)
+        if self.error is not None:
+            last = self.error.strip().rsplit("\n", 1)[-1]
+            raise CodeError(last or "the code failed", self)
+        return self
+
+    def _text(self, mime: str) -> str | None:
+        part = self.part(mime)
+        return None if part is None else part.data
+
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, Any]:
+        """For notebooks: shown as the value would be."""
+        bundle: dict[str, Any] = {part.mime: part.data for part in self.parts}
+        if "application/json" in bundle:
+            bundle["application/json"] = self.json
+        bundle.setdefault("text/plain", self.result or "")
+        return bundle
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """Something happened to a file."""
+
+    kind: Literal["created", "modified", "removed", "renamed"]
+    path: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened to a sandbox, a snapshot or an operation."""
+
+    id: str
+    """Where it stands among the events; `events(after=...)` goes on from there."""
+    type: str
+    """Such as `sandbox.dead` or `snapshot.ready`."""
+    data: models.Sandbox | models.Snapshot | models.Operation | None
+    """What it happened to, as it is now; None in an event of type `lost`."""
+    lost: int | None = None
+    """In an event of type `lost`: how many are no longer known; None if the daemon was started
+    anew.
+    """
+    json: dict[str, Any] = field(default_factory=dict)
+    """The data as it came."""
+
+
+def exact(text: str, encoded: str | None) -> bytes:
+    """The bytes behind a pair of text and optional base64."""
+    return text.encode() if encoded is None else base64.b64decode(encoded)
+
+
+def command_result(args: tuple[str, ...], answer: models.ExecAnswer) -> CommandResult:
+    """What `exec` answered."""
+    return CommandResult(
+        args=args,
+        exit_code=answer.exit_code,
+        stdout_bytes=exact(answer.stdout, answer.stdout_base64),
+        stderr_bytes=exact(answer.stderr, answer.stderr_base64),
+        signal=answer.signal,
+        timed_out=answer.timed_out,
+    )
+
+
+def execution(answer: models.EvalAnswer) -> Execution:
+    """What `eval` answered."""
+    return Execution(
+        stdout_bytes=exact(answer.stdout, answer.stdout_base64),
+        stderr_bytes=exact(answer.stderr, answer.stderr_base64),
+        result=answer.result,
+        error=answer.error,
+        parts=tuple(Part(part.mime, part.data) for part in answer.parts),
+        timed_out=answer.timed_out,
+        state_lost=answer.state_lost,
+    )

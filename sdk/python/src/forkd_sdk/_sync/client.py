@@ -1,0 +1,237 @@
+# Generated from _async/client.py by sdk/python/scripts/generate.py. Do not edit.
+"""One daemon, and everything about it that belongs to no single sandbox."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+
+import httpx
+
+from .. import models
+from .._core import flow, request
+from .._core.failure import NotUnderstoodError
+from .._core.result import Event
+from .._core.source import BuildSource, EventSource
+from .._core.target import of_environment, parse
+from .sandbox import Sandbox, Snapshot
+from .stream import Stream
+from .transport import Transport
+
+RETRIES = 2
+
+
+class Sandboxes:
+    """The sandboxes of a daemon."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, metadata: Mapping[str, str] | None = None) -> list[Sandbox]:
+        """All of them, or those that have this metadata."""
+        found = self._transport.send(request.sandboxes(metadata))
+        return [Sandbox(self._transport, info) for info in found]
+
+    def create(
+        self,
+        template: str = "python",
+        *,
+        metadata: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+        idle_timeout: float | None = None,
+    ) -> Sandbox:
+        """Starts one; see `Sandbox.create`."""
+        create = flow.create(template, metadata=metadata, ttl=ttl, idle_timeout=idle_timeout)
+        return Sandbox(self._transport, self._transport.run(create))
+
+    def connect(self, sandbox_id: str) -> Sandbox:
+        """One that runs already."""
+        info = self._transport.send(request.sandbox(sandbox_id))
+        return Sandbox(self._transport, info)
+
+    def remove(self, sandbox_id: str) -> None:
+        """Removes one."""
+        self._transport.send(request.remove_sandbox(sandbox_id))
+
+
+class Snapshots:
+    """The snapshots of a daemon, templates among them."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self) -> list[Snapshot]:
+        """All of them, whatever their status."""
+        found = self._transport.send(request.snapshots())
+        return [Snapshot(self._transport, info) for info in found]
+
+    def get(self, tag: str) -> Snapshot:
+        """One of them."""
+        info = self._transport.send(request.snapshot_info(tag))
+        return Snapshot(self._transport, info)
+
+    def info(self, tag: str) -> models.SnapshotInfo:
+        """One of them and its place among others."""
+        return self._transport.send(request.snapshot_info(tag))
+
+    def build(
+        self,
+        tag: str,
+        *,
+        image: str,
+        mem_size_mib: int | None = None,
+        vcpus: int | None = None,
+        warm: Sequence[str] = (),
+        wait: bool = True,
+        on_step: Callable[[str], object] | None = None,
+    ) -> Snapshot:
+        """Makes a template: boots an image, runs `warm` in it and freezes it.
+
+        `on_step` is called with each step when it begins. With `wait=False` the answer comes at
+        once; the snapshot's `wait` waits for its end.
+        """
+        call = request.build(
+            tag, image, mem_size_mib=mem_size_mib, vcpus=vcpus, warm=warm, wait=wait
+        )
+        if on_step is None:
+            return Snapshot(self._transport, self._transport.send(call))
+        snapshot = None
+        with Stream(self._transport, BuildSource(call)) as steps:
+            for event in steps:
+                if event.step is not None:
+                    on_step(event.step)
+                snapshot = event.snapshot or snapshot
+        if snapshot is None:
+            raise NotUnderstoodError(f"the daemon went away while it built `{tag}`")
+        return Snapshot(self._transport, snapshot)
+
+    def compact(self, tag: str, *, to: str, wait: bool = True) -> Snapshot:
+        """Makes a snapshot of the same state that depends on no other.
+
+        With `wait=False` the answer comes at once; the snapshot's `wait` waits for its end.
+        """
+        info = self._transport.send(request.compact(tag, to, wait=wait))
+        return Snapshot(self._transport, info)
+
+    def remove(self, tag: str, *, cascade: bool = False) -> None:
+        """Removes one, and with `cascade` the sandboxes and snapshots that depend on it."""
+        self._transport.send(request.remove_snapshot(tag, cascade=cascade))
+
+
+class Operations:
+    """What takes longer than a moment."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, state: str | None = None) -> list[models.Operation]:
+        """Those that run, and the last ones that ended."""
+        return self._transport.send(request.operations(state))
+
+    def get(self, operation_id: str) -> models.Operation:
+        """One of them."""
+        return self._transport.send(request.operation(operation_id))
+
+    def wait(self, operation_id: str, *, timeout: float | None = None) -> models.Operation:
+        """Waits until it has ended, well or not: see its `state`."""
+        return self._transport.run(flow.until_ended(operation_id, timeout))
+
+    def cancel(self, operation_id: str) -> None:
+        """Asks for its end."""
+        self._transport.send(request.cancel_operation(operation_id))
+
+
+class Client:
+    """A connection to a daemon.
+
+    `url` is `http://host:port` or `unix:/path/of/the.sock`; by default it is the daemon that the
+    command line would use: `FORKD_URL`, else the socket of the user's own daemon. `token` is by
+    default `FORKD_TOKEN`; `ca_cert` names a file with the issuer of the daemon's certificate, by
+    default `FORKD_CA_CERT`. A request that is refused because too many wait is repeated
+    `max_retries` times.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        ca_cert: str | None = None,
+        max_retries: int = RETRIES,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        target = of_environment(os.environ, os.geteuid()) if url is None else parse(url)
+        self._transport = Transport(
+            target,
+            token=token or os.environ.get("FORKD_TOKEN"),
+            ca_cert=ca_cert or os.environ.get("FORKD_CA_CERT") or None,
+            max_retries=max_retries,
+            mounted=transport,
+        )
+        self.sandboxes = Sandboxes(self._transport)
+        """The sandboxes."""
+        self.snapshots = Snapshots(self._transport)
+        """The snapshots."""
+        self.operations = Operations(self._transport)
+        """What takes longer than a moment."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._transport.target}>"
+
+    def health(self) -> models.Health:
+        """A sign of life."""
+        return self._transport.send(request.healthz())
+
+    def version(self) -> models.Version:
+        """Which daemon answers."""
+        return self._transport.send(request.version())
+
+    def metrics(self) -> str:
+        """Its metrics, as Prometheus reads them."""
+        return self._transport.send(request.metrics())
+
+    def images(self) -> list[models.Image]:
+        """What templates can be built from."""
+        return self._transport.send(request.images())
+
+    def events(
+        self,
+        *,
+        after: str | None = None,
+        type: str | None = None,
+        sandbox: str | None = None,
+        snapshot: str | None = None,
+    ) -> Stream[Event]:
+        """What happens, from the `with` line on, or after the event with this id.
+
+        `type` is the beginning of the events' types, such as `sandbox.`.
+        """
+        source = EventSource(after=after, type=type, sandbox=sandbox, snapshot=snapshot)
+        return Stream(self._transport, source)
+
+    def close(self) -> None:
+        """Closes the connections. Sandboxes stay."""
+        self._transport.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def transport_of_environment() -> Transport:
+    """A connection that nobody has to close: it ends with the last sandbox that uses it."""
+    return Transport(
+        of_environment(os.environ, os.geteuid()),
+        token=os.environ.get("FORKD_TOKEN"),
+        ca_cert=os.environ.get("FORKD_CA_CERT") or None,
+        max_retries=RETRIES,
+        shared=True,
+    )

@@ -1,0 +1,473 @@
+# Generated from openapi/v1.json by sdk/python/scripts/generate.py. Do not edit.
+"""What the daemon answers with, as it comes over the wire.
+
+Fields that this version does not know are left out when an answer is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = [
+    "BranchAnswer",
+    "BuildEvent",
+    "Child",
+    "ErrorBody",
+    "EvalAnswer",
+    "EvalPart",
+    "ExecAnswer",
+    "FileEntry",
+    "Health",
+    "Image",
+    "Operation",
+    "Pong",
+    "Process",
+    "Sandbox",
+    "Snapshot",
+    "SnapshotInfo",
+    "Version",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildEvent:
+    """One line of a streamed template build. The last is `snapshot` or `error`."""
+
+    error: ErrorBody | None = None
+    """The build failed."""
+
+    snapshot: Snapshot | None = None
+    """The template is ready."""
+
+    step: str | None = None
+    """A step has begun."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child:
+    """One child of a branch: exactly one of `sandbox` and `error`."""
+
+    error: ErrorBody | None = None
+    """It could not be started."""
+
+    sandbox: Sandbox | None = None
+    """It runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorBody:
+    """The body of every answer that is not a success."""
+
+    code: str
+    """A stable word for programs; one of the catalogue."""
+
+    error: str
+    """What happened, for people."""
+
+    hint: str
+    """What to do about it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalAnswer:
+    """What Python code gave."""
+
+    exit_code: int
+    """0 when there is no error, else 1."""
+
+    state_lost: bool
+    """The interpreter ended: variables are gone."""
+
+    stderr: str
+    """What was printed to standard error."""
+
+    stdout: str
+    """What was printed."""
+
+    timed_out: bool
+    """Its time was over."""
+
+    error: str | None = None
+    """Traceback, or what happened to the interpreter."""
+
+    parts: list[EvalPart] = field(default_factory=list)
+    """All forms that the last expression's value has, 4 MiB in all; what is larger is left out.
+    The first is `text/plain`.
+    """
+
+    result: str | None = None
+    """`repr` of the last expression; null when there is none or it is `None`."""
+
+    stderr_base64: str | None = None
+    """The exact bytes of standard error, present only when they are not UTF-8."""
+
+    stdout_base64: str | None = None
+    """The exact bytes of standard output, present only when they are not UTF-8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalPart:
+    """A form of a value, as its `_repr_mimebundle_`, `_repr_html_`, `_repr_png_` and so on give
+    it.
+    """
+
+    data: str
+    """The text, where the type is `text/` something or ends with `json`, `xml` or `javascript`;
+    the bytes as base64 elsewhere.
+    """
+
+    mime: str
+    """Its media type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecAnswer:
+    """What a program wrote and how it ended."""
+
+    exit_code: int
+    """Exit code, or 128 + signal."""
+
+    stderr: str
+    """Standard error."""
+
+    stdout: str
+    """Standard output."""
+
+    timed_out: bool
+    """It was killed because its time was over."""
+
+    signal: int | None = None
+    """The signal that ended it."""
+
+    stderr_base64: str | None = None
+    """The exact bytes of standard error, present only when they are not UTF-8."""
+
+    stdout_base64: str | None = None
+    """The exact bytes of standard output, present only when they are not UTF-8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """A thing of a sandbox's file system."""
+
+    kind: str
+    """`file`, `directory`, `symlink` or `other`."""
+
+    mode: str
+    """Permission bits in octal, such as `0644`."""
+
+    modified_at_unix: int
+    """When its content was changed last, in seconds since the Unix epoch."""
+
+    name: str
+    """Last part of its path. Bytes that are not UTF-8 are replaced."""
+
+    path: str
+    """Absolute path."""
+
+    size_bytes: int
+    """Size of a file's content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """A sign of life."""
+
+    ok: bool
+    """Always true: a daemon that is not well does not answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image that templates can be built from."""
+
+    description: str
+    """One line for people."""
+
+    name: str
+    """Its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """A long request: it can be looked at, waited for and, up to some point, cancelled."""
+
+    created_at_unix: int
+    """When it began, in seconds since 1970."""
+
+    id: str
+    """Its name, `op-` and twelve hexadecimal digits."""
+
+    kind: str
+    """`template`, `branch`, `compact`, `publish` (makes a snapshot durable) or `flatten`
+    (merges layers or overlays of a running sandbox).
+    """
+
+    state: str
+    """`running`, `succeeded`, `failed` or `cancelled`."""
+
+    step: str
+    """What it is at, or was at last, in words: for people."""
+
+    done: int | None = None
+    """Parts of the step that are done."""
+
+    ended_at_unix: int | None = None
+    """When it ended, in seconds since 1970."""
+
+    error: ErrorBody | None = None
+
+    sandbox_id: str | None = None
+    """The sandbox that it works on."""
+
+    snapshot_tag: str | None = None
+    """The snapshot that it makes, or makes durable."""
+
+    total: int | None = None
+    """All parts of the step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pong:
+    """A sign of life from the guest agent."""
+
+    epoch: int
+    """How often the agent has been greeted: once per boot and per fork on the way here."""
+
+    frames_rejected: int
+    """Stretches of our stream that the agent could not read."""
+
+    pong: bool
+    """Always true."""
+
+    requests_running: int
+    """Requests under way in the guest."""
+
+    uptime_ms: float
+    """Since the guest's boot, in milliseconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """A background process."""
+
+    args: list[str]
+    """Program and arguments."""
+
+    created_at_unix: int
+    """When it was started, in seconds since the Unix epoch."""
+
+    id: str
+    """Its id here."""
+
+    output_from: int
+    """Offset of the oldest byte of output that is kept. Both streams are counted together."""
+
+    output_to: int
+    """Offset that the next byte of output will have."""
+
+    pid: int
+    """Its id in the guest."""
+
+    state: str
+    """`running`, `exited`, or `lost`: its sandbox or the guest agent is gone."""
+
+    timed_out: bool
+    """It was killed because its time was over."""
+
+    error: str | None = None
+    """Why it is lost."""
+
+    exit_code: int | None = None
+    """Exit code, or 128 + signal; present once it has exited."""
+
+    signal: int | None = None
+    """The signal that ended it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandbox:
+    """A sandbox."""
+
+    branch_count: int
+    """Branches taken from it."""
+
+    created_at_unix: int
+    """When it was requested, in seconds since 1970."""
+
+    hostname: str
+    """Its host name."""
+
+    id: str
+    """Its name, `sb-` and twelve hexadecimal digits."""
+
+    snapshot_tag: str
+    """The snapshot that it was started from."""
+
+    state: str
+    """`starting`, `running`, `branching`, `stopping` or `dead`."""
+
+    error: str | None = None
+    """Why it is dead."""
+
+    expires_at_unix: int | None = None
+    """When it will be removed unless it is used before, in seconds since 1970."""
+
+    guest_addr: str | None = None
+    """Its address; null when it has no network."""
+
+    idle_timeout_secs: int | None = None
+    """Seconds from its last use to its removal."""
+
+    memory_limit_mib: int | None = None
+    """Always null: a sandbox cannot use more memory than its guest RAM."""
+
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Its creator's words."""
+
+    netns: str | None = None
+    """Its network namespace on the host; null when it has no network."""
+
+    pid: int | None = None
+    """Process id of its VMM."""
+
+    start_ms: float | None = None
+    """From the request until its guest agent had confirmed the renewal, in milliseconds."""
+
+    ttl_secs: int | None = None
+    """Seconds from its creation to its removal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A snapshot."""
+
+    bootable: bool
+    """Whether sandboxes can be started from it now."""
+
+    created_at_unix: int
+    """When it was requested, in seconds since 1970."""
+
+    dir: str
+    """Where its durable files are."""
+
+    durable: bool
+    """Whether it is also on disk and survives a reboot."""
+
+    status: str
+    """`writing`, `ready` or `failed`. Sandboxes start from ready ones only."""
+
+    tag: str
+    """Its name."""
+
+    branched_from: str | None = None
+    """The sandbox that it was branched from; absent for a template."""
+
+    captured_bytes: int | None = None
+    """Bytes of the pages that may have been written since the source's last branch, or since
+    its start: they were looked at.
+    """
+
+    diff_logical_bytes: int | None = None
+    """Bytes of the dirty pages, zeros included. Present as `diff_physical_bytes` is."""
+
+    diff_ms: float | None = None
+    """The pause that a diff has, in milliseconds. In mode `diff` it is `pause_ms`; in mode
+    `full` the part of it up to the last dirty page, with the resume: dirty pages are copied
+    first. Absent in mode `live`, which copies nothing during the pause.
+    """
+
+    diff_physical_bytes: int | None = None
+    """Bytes that a diff stores: the dirty pages without those of zeros. In modes `diff` and
+    `full`, and in mode `live` when `measure_diff` asked for it.
+    """
+
+    dirty_bytes: int | None = None
+    """Bytes of those that differ from what the layers below hold."""
+
+    error: str | None = None
+    """Why it failed."""
+
+    fault_service_max_ms: float | None = None
+    """The longest time to serve such a fault, in milliseconds."""
+
+    fault_service_p50_ms: float | None = None
+    """Median time to serve such a fault, in milliseconds."""
+
+    faults: int | None = None
+    """Write faults of the guest that were served during the capture."""
+
+    held_by_vmm_ms: float | None = None
+    """The same by the VMM's own clock, in milliseconds."""
+
+    image: str | None = None
+    """The image at the root of its lineage."""
+
+    mem_size_mib: int | None = None
+    """Guest RAM, in MiB."""
+
+    mode: str | None = None
+    """How the branch was taken: `live`, `diff` or `full`."""
+
+    operation_id: str | None = None
+    """The operation that makes it, while its status is `writing`."""
+
+    parent_tag: str | None = None
+    """The snapshot whose layers it builds on."""
+
+    pause_ms: float | None = None
+    """The pause window: from the pause request to the confirmed resume, in milliseconds."""
+
+    phases_ms: dict[str, float] = field(default_factory=dict)
+    """Milliseconds by phase of the branch."""
+
+    ready_ms: float | None = None
+    """From the request to the usable snapshot, in milliseconds."""
+
+    stored_bytes: int | None = None
+    """Bytes of those that were stored: pages of zeros are only noted."""
+
+    vcpus: int | None = None
+    """Virtual CPUs."""
+
+    warning: str | None = None
+    """Something that the request asked for and did not get."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """Who answers."""
+
+    api: str
+    """Version of the interface."""
+
+    version: str
+    """Version of forkd."""
+
+    accelerator: str | None = None
+    """How guests run: `kvm` or `tcg`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchAnswer(Snapshot):
+    """What a branch gave."""
+
+    children: list[Child] = field(default_factory=list)
+    """One entry for each child asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotInfo(Snapshot):
+    """A snapshot and its place among others."""
+
+    ancestors: list[str]
+    """The snapshots that it builds on, nearest first."""
+
+    chain_depth: int
+    """How many layers a sandbox started from it maps."""
+
+    dependents: list[str]
+    """Snapshots that build on it and sandboxes that were started from it."""
+
+    memory_layer_bytes: int
+    """Bytes of its own memory layer."""

@@ -1,0 +1,55 @@
+"""The recipes that use the SDK do what they say, and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from forkd_sdk import Client
+
+RECIPES = Path(__file__).resolve().parents[4] / "recipes"
+SECS_MAX = 300
+
+
+def play(recipe: str) -> dict[str, Any]:
+    """Runs a recipe with the daemon of the environment; the figures of its last line."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", RECIPES / recipe / "run.py"],
+        capture_output=True,
+        text=True,
+        timeout=SECS_MAX,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    word, _, figures = run.stdout.splitlines()[-1].partition(" ")
+    assert word == "FORKD_" + recipe.replace("-", "_").upper()
+    found: dict[str, Any] = json.loads(figures)
+    return found
+
+
+def nothing_but_templates(client: Client) -> bool:
+    """Whether no snapshot is left that a branch made."""
+    return all(snapshot.info.branched_from is None for snapshot in client.snapshots.list())
+
+
+def test_tree_search_finds_what_a_greedy_search_does_not(client: Client) -> None:
+    figures = play("tree-search")
+    assert not figures["keep_1"]["solved"]
+    assert figures["keep_2"]["solved"]
+    assert (figures["source_pushes"], figures["left"]) == (0, 0)
+    assert nothing_but_templates(client)
+
+
+def test_code_interpreter_undoes_the_cell_that_fails(client: Client) -> None:
+    figures = play("code-interpreter")
+    assert (figures["cells"], figures["undone"], figures["last"]) == (4, 1, "60")
+    assert nothing_but_templates(client)
+
+
+def test_parallel_pytest_runs_every_test_once(client: Client) -> None:
+    figures = play("parallel-pytest")
+    assert (figures["children"], figures["passed"], figures["failed"]) == (3, 19, 0)
+    assert nothing_but_templates(client)

@@ -1,0 +1,56 @@
+"""Generated files are current, and what is generated is what it should be."""
+
+from __future__ import annotations
+
+import generate
+import pytest
+
+from forkd_sdk import errors, models
+from forkd_sdk._codes import BY_CODE
+
+
+def test_generated_files_are_current() -> None:
+    assert generate.stale() == [], "run `make sdk` and commit what changed"
+
+
+def test_every_code_of_the_catalogue_has_a_class_of_its_own() -> None:
+    words = [word for _, _, word, _, _ in generate.catalogue()]
+    assert len(words) > 20
+    assert list(BY_CODE) == words
+    assert len(set(BY_CODE.values())) == len(words)
+    for word, kind in BY_CODE.items():
+        assert kind.code == word
+        assert issubclass(kind, errors.ApiError)
+        assert getattr(errors, kind.__name__) is kind
+
+
+def test_a_missing_file_is_also_pythons_own_error() -> None:
+    error = errors.GuestFileNotFoundError("no file /x", hint="h", request_id="req-1")
+    assert isinstance(error, FileNotFoundError)
+    assert str(error) == "no file /x (hint: h) [file_not_found, req-1]"
+
+
+def test_an_object_that_is_another_and_more_is_a_subclass() -> None:
+    assert issubclass(models.SnapshotInfo, models.Snapshot)
+    assert issubclass(models.BranchAnswer, models.Snapshot)
+
+
+@pytest.mark.parametrize(
+    ("schema", "required", "line"),
+    [
+        ({"type": "integer"}, True, "a: int"),
+        ({"type": ["string", "null"]}, True, "a: str | None"),
+        ({"type": "boolean"}, False, "a: bool | None = None"),
+        ({"type": "array", "items": {"type": "number"}}, False, "a: list[float] = field("),
+        ({"$ref": "#/components/schemas/X"}, True, "a: X"),
+        ({"oneOf": [{"type": "null"}, {"$ref": "#/c/X"}]}, False, "a: X | None = None"),
+    ],
+)
+def test_fields_have_the_type_of_their_schema(
+    schema: generate.Schema, required: bool, line: str
+) -> None:
+    assert generate.field_lines("a", schema, required=required)[0].startswith(line)
+
+
+def test_what_is_ahead_of_the_interface_is_not_in_it() -> None:
+    assert generate.still_ahead() == generate.ahead(), "run `make sdk` and commit what changed"
