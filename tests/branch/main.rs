@@ -15,6 +15,7 @@ mod memory_above_the_pci_hole_is_captured;
 mod missing_kernel_features_are_worked_around;
 mod processes_files_pipes_and_tcp_survive_in_the_child;
 mod repeated_branches_stay_correct;
+mod sandboxes_are_paused_and_rolled_back;
 mod seventy_branches_of_one_source_stay_shallow;
 mod starting_a_child_costs_the_same_at_any_depth;
 mod streams_of_the_source_go_on_through_a_branch;

@@ -31,7 +31,7 @@ pub use process::{
     CreateProcess, OutputData, OutputEvent, Process, ProcessExit, SignalName, SignalRequest,
     TtySize,
 };
-pub use sandbox::{CheckedCreateSandboxes, CreateSandboxes, Sandbox};
+pub use sandbox::{CheckedCreateSandboxes, CreateSandboxes, RollbackSandbox, Sandbox};
 pub use snapshot::{
     BuildEvent, CheckedCreateSnapshot, CompactSnapshot, CreateSnapshot, Snapshot, SnapshotInfo,
 };

@@ -27,7 +27,7 @@ pub struct Sandbox {
     pub netns: Option<String>,
     /// Its address; null when it has no network.
     pub guest_addr: Option<String>,
-    /// `starting`, `running`, `branching`, `stopping` or `dead`.
+    /// `starting`, `running`, `branching`, `paused`, `rolling_back`, `stopping` or `dead`.
     pub state: String,
     /// Branches taken from it.
     pub branch_count: u64,
@@ -105,6 +105,24 @@ pub struct CheckedCreateSandboxes {
 
 const fn one() -> u32 {
     1
+}
+
+/// Request body of `POST /v1/sandboxes/:id/rollback`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackSandbox {
+    /// The snapshot to go back to.
+    pub snapshot_tag: String,
+}
+
+impl RollbackSandbox {
+    /// The tag, when it is one.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check(&self) -> Result<SnapshotTag, FieldError> {
+        self.snapshot_tag.parse().map_err(|error| FieldError::new("snapshot_tag", error))
+    }
 }
 
 impl CreateSandboxes {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forkd_api::{
     BranchAnswer, BranchRequest, CompactSnapshot, CreateSandboxes, CreateSnapshot, ErrorBody,
-    EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Health, Image, Operation, Pong, Sandbox,
-    Snapshot, SnapshotInfo, Version,
+    EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Health, Image, Operation, Pong,
+    RollbackSandbox, Sandbox, Snapshot, SnapshotInfo, Version,
 };
 use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
@@ -250,8 +250,26 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn rollback(&self, id: &str, tag: &str) -> Result<Sandbox, ClientError> {
-        let body = serde_json::json!({ "snapshot_tag": tag });
+        let body = RollbackSandbox { snapshot_tag: tag.to_owned() };
         self.post(&format!("/v1/sandboxes/{}/rollback", segment(id)), &body).await
+    }
+
+    /// `POST /v1/sandboxes/:id/pause`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn pause(&self, id: &str) -> Result<Sandbox, ClientError> {
+        let path = format!("/v1/sandboxes/{}/pause", segment(id));
+        self.json(self.request(Method::POST, &path)).await
+    }
+
+    /// `POST /v1/sandboxes/:id/resume`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn resume(&self, id: &str) -> Result<Sandbox, ClientError> {
+        let path = format!("/v1/sandboxes/{}/resume", segment(id));
+        self.json(self.request(Method::POST, &path)).await
     }
 
     /// `POST /v1/sandboxes/:id/exec`.

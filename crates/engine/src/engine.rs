@@ -421,7 +421,7 @@ impl Engine {
     ) -> Result<Running, EngineError> {
         let sandbox = handle.sandbox();
         let origin = handle.origin().ok_or_else(|| handle.not_running())?;
-        let is_there = self.inner.origin_of(&sandbox).is_some();
+        let is_there = self.inner.origin_of(handle).is_some();
         let manifest = SnapshotManifest {
             layers: Vec::new(),
             overlays: Vec::new(),
@@ -538,17 +538,19 @@ impl Inner {
     fn dependents(&self, tag: &SnapshotTag) -> (Vec<SnapshotTag>, Vec<SandboxId>) {
         let builds_on = |row: &SnapshotRow| row.manifest.parent_tag.as_ref() == Some(tag);
         let snapshots = self.catalog.list().into_iter().filter(builds_on).map(|row| row.tag);
-        let sandboxes = self.sandboxes().into_iter().map(|handle| handle.sandbox());
+        let sandboxes = self.sandboxes().into_iter();
         let sandboxes =
-            sandboxes.filter(|sandbox| self.origin_of(sandbox).is_some_and(|row| row.tag == *tag));
-        (snapshots.collect(), sandboxes.map(|sandbox| sandbox.id).collect())
+            sandboxes.filter(|handle| self.origin_of(handle).is_some_and(|row| row.tag == *tag));
+        (snapshots.collect(), sandboxes.map(|handle| handle.id().clone()).collect())
     }
 
     /// The snapshot that a sandbox was started from, unless it has been removed. One that was made
     /// later is another of the same name.
-    fn origin_of(&self, sandbox: &Sandbox) -> Option<SnapshotRow> {
-        let row = self.catalog.get(&sandbox.snapshot_tag).ok()?;
-        (row.created_at <= sandbox.created_at).then_some(row)
+    fn origin_of(&self, handle: &SandboxHandle) -> Option<SnapshotRow> {
+        let row = self.catalog.get(&handle.sandbox().snapshot_tag).ok()?;
+        // A sandbox that starts has not got it yet.
+        let same = |origin: SnapshotManifest| origin.layers == row.manifest.layers;
+        handle.origin().is_none_or(same).then_some(row)
     }
 
     pub(crate) fn holds(&self) -> MutexGuard<'_, Vec<Candidates>> {

@@ -17,6 +17,7 @@ mod catalog;
 mod collect;
 mod compact;
 mod config;
+mod control;
 mod domain;
 mod engine;
 mod error;

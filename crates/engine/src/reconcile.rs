@@ -35,6 +35,11 @@ pub(crate) fn take_stock(
     for row in registry.sandboxes()? {
         let process = row.process.and_then(|(pid, started)| running(pid, started));
         let handed_out = row.machine.is_some() && row.state != SandboxState::Stopping;
+        if row.state == SandboxState::RollingBack {
+            process.into_iter().for_each(end_process);
+            heritage.dead.push(row);
+            continue;
+        }
         match process {
             Some(pid) if handed_out => heritage.living.push((row, pid)),
             None if handed_out => heritage.dead.push(row),
@@ -59,7 +64,11 @@ pub(crate) fn take_stock(
 /// Takes the sandboxes over, all at the same time.
 pub(crate) async fn adopt_sandboxes(inner: &Arc<Inner>, heritage: Heritage) {
     for row in &heritage.dead {
-        mourn(inner, row, "its VMM ended while no daemon ran");
+        let reason = match row.state {
+            SandboxState::RollingBack => "the daemon ended while it was rolled back",
+            _ => "its VMM ended while no daemon ran",
+        };
+        mourn(inner, row, reason);
     }
     let mut adoptions = JoinSet::new();
     for (row, pid) in heritage.living {

@@ -3,6 +3,7 @@
 //! ```text
 //! sandbox:   starting -> running <-> branching -> stopping -> gone
 //!                \__________\____________\______-> dead ----^
+//!            running <-> paused; running, paused -> rolling_back -> running; both may stop or die
 //! snapshot:  writing -> ready        (durable is a field of its own)
 //!                \______-> failed
 //! ```
@@ -21,6 +22,10 @@ pub enum SandboxState {
     Running,
     /// A branch of it is under way, or has failed and its VMM has not yet confirmed that it runs.
     Branching,
+    /// Its vCPUs stand still because somebody wants it so.
+    Paused,
+    /// Its VM is being replaced by a child of a snapshot.
+    RollingBack,
     /// It is being removed.
     Stopping,
     /// Its VMM is gone although nobody asked for it.
@@ -31,18 +36,29 @@ pub enum SandboxState {
 
 impl SandboxState {
     /// All states.
-    pub const ALL: [Self; 6] =
-        [Self::Starting, Self::Running, Self::Branching, Self::Stopping, Self::Dead, Self::Gone];
+    pub const ALL: [Self; 8] = [
+        Self::Starting,
+        Self::Running,
+        Self::Branching,
+        Self::Paused,
+        Self::RollingBack,
+        Self::Stopping,
+        Self::Dead,
+        Self::Gone,
+    ];
 
     /// Whether one hop leads from `self` to `next`.
     #[must_use]
     pub const fn can_become(self, next: Self) -> bool {
-        use SandboxState::{Branching, Dead, Gone, Running, Starting, Stopping};
+        use SandboxState::{
+            Branching, Dead, Gone, Paused, RollingBack, Running, Starting, Stopping,
+        };
         matches!(
             (self, next),
             (Starting, Running | Stopping | Dead)
-                | (Running, Branching | Stopping | Dead)
-                | (Branching, Running | Stopping | Dead)
+                | (Running, Branching | Paused | RollingBack | Stopping | Dead)
+                | (Branching | RollingBack, Running | Stopping | Dead)
+                | (Paused, Running | RollingBack | Stopping | Dead)
                 | (Dead, Stopping)
                 | (Stopping, Gone)
         )
@@ -55,6 +71,8 @@ impl SandboxState {
             Self::Starting => "starting",
             Self::Running => "running",
             Self::Branching => "branching",
+            Self::Paused => "paused",
+            Self::RollingBack => "rolling_back",
             Self::Stopping => "stopping",
             Self::Dead => "dead",
             Self::Gone => "gone",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use forkd_api::{CheckedCreateSandboxes, CreateSandboxes, ErrorBody, Sandbox};
+use forkd_api::{CheckedCreateSandboxes, CreateSandboxes, ErrorBody, RollbackSandbox, Sandbox};
 use forkd_engine::SandboxOptions;
 
 use crate::app::{App, to_the_end};
@@ -96,6 +96,54 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, Failure> {
     to_the_end(async move { app.engine.remove_sandbox(&id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Stops a sandbox's vCPUs. A paused one takes no requests and no branches; its clocks stand still.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/pause", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id")),
+    responses((status = 200, body = Sandbox), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run")))]
+pub(crate) async fn pause(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+) -> Result<Json<Sandbox>, Failure> {
+    let sandbox = to_the_end(async move { app.engine.pause_sandbox(&id).await }).await?;
+    Ok(Json(convert::sandbox(sandbox)))
+}
+
+/// Lets a paused sandbox run again.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/resume", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id")),
+    responses((status = 200, body = Sandbox), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run")))]
+pub(crate) async fn resume(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+) -> Result<Json<Sandbox>, Failure> {
+    let sandbox = to_the_end(async move { app.engine.resume_sandbox(&id).await }).await?;
+    Ok(Json(convert::sandbox(sandbox)))
+}
+
+/// Puts a sandbox back to what a snapshot holds.
+///
+/// Its VM is replaced by a child of the snapshot; id, metadata and time to live stay. What the
+/// sandbox did since is lost, and so are requests under way. When the child does not start the
+/// sandbox is dead.
+#[utoipa::path(post, path = "/v1/sandboxes/{id}/rollback", tag = "sandboxes",
+    params(("id" = String, Path, description = "The sandbox's id")),
+    request_body = RollbackSandbox,
+    responses((status = 200, body = Sandbox),
+        (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 404, body = ErrorBody, description = "No such sandbox or snapshot"),
+        (status = 409, body = ErrorBody, description = "The sandbox does not run, or the snapshot is not ready or does not fit")))]
+pub(crate) async fn rollback(
+    State(app): State<App>,
+    SandboxPath(id): SandboxPath,
+    JsonBody(body): JsonBody<RollbackSandbox>,
+) -> Result<Json<Sandbox>, Failure> {
+    let tag = body.check()?;
+    let rolled = to_the_end(async move { app.engine.roll_back_sandbox(&id, &tag).await });
+    Ok(Json(convert::sandbox(rolled.await?)))
 }
 
 #[cfg(test)]

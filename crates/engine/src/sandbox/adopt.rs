@@ -36,9 +36,13 @@ pub(crate) async fn adopt(
     let text = row.machine.as_deref().unwrap_or_default();
     let record: MachineRecord = serde_json::from_str(text).map_err(unreadable)?;
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok();
+    let state = match row.state {
+        SandboxState::Paused => SandboxState::Paused,
+        _ => SandboxState::Running,
+    };
     let sandbox = Sandbox {
         pid: number,
-        state: SandboxState::Running,
+        state,
         branch_count: record.branch_count,
         hostname: record.hostname.clone(),
         ..described(row)
@@ -48,7 +52,7 @@ pub(crate) async fn adopt(
     let handle = Arc::new(handle);
     let machine = {
         let (inner, id) = (Arc::clone(inner), row.id.clone());
-        blocking(move || take_over(&inner, &id, record, pid)).await??
+        blocking(move || take_over(&inner, &id, state, record, pid)).await??
     };
     handle.set_files(machine.origin.layers.clone(), machine.overlays.clone());
     handle.set_origin(machine.origin.clone());
@@ -60,7 +64,12 @@ pub(crate) async fn adopt(
             return Err(EngineError::Internal(format!("connect to the agent's port: {error}")));
         }
     };
-    greet(inner, &handle, &agent).await;
+    if state == SandboxState::Paused {
+        // It hears of us when it runs again.
+        greet_in_background(inner, &handle, &agent);
+    } else {
+        greet(inner, &handle, &agent).await;
+    }
     handle.set_agent(agent);
     inner.record(&handle, &machine)?;
     inner.add_sandbox(Arc::clone(&handle));
@@ -99,6 +108,7 @@ fn described(row: &SandboxRow) -> Sandbox {
 fn take_over(
     inner: &Inner,
     id: &forkd_types::SandboxId,
+    state: SandboxState,
     record: MachineRecord,
     pid: Pid,
 ) -> Result<Machine, EngineError> {
@@ -113,7 +123,7 @@ fn take_over(
         start: Start::Load,
         deadlines: inner.config.deadlines,
     };
-    let vm = Vm::adopt(spec, pid, record.ram_address)?;
+    let vm = Vm::adopt(spec, pid, record.ram_address, state == SandboxState::Paused)?;
     // Of a branch that was under way.
     branch::remove_device_state(inner, id);
     let overlays = overlays_of(inner, &vm);
@@ -150,9 +160,13 @@ fn overlays_of(inner: &Inner, vm: &Vm) -> Result<Vec<LayerId>, EngineError> {
 async fn greet(inner: &Arc<Inner>, handle: &Arc<SandboxHandle>, agent: &GuestAgent) {
     let Err(error) = agent.hello(limit::RENEW_DEADLINE).await else { return };
     tracing::warn!(sandbox = %handle.id(), %error, "a guest agent does not answer");
-    let (agent, handle) = (agent.clone(), Arc::clone(handle));
+    greet_in_background(inner, handle, agent);
+}
+
+fn greet_in_background(inner: &Arc<Inner>, handle: &Arc<SandboxHandle>, agent: &GuestAgent) {
+    let (agent, handle, inner_too) = (agent.clone(), Arc::clone(handle), Arc::clone(inner));
     inner.tasks.spawn(async move {
-        while handle.agent().is_ok() {
+        while handle.is_there() && !inner_too.ending.is_cancelled() {
             if agent.hello(limit::RENEW_DEADLINE).await.is_ok() {
                 tracing::info!(sandbox = %handle.id(), "a silent guest agent answers again");
                 return;

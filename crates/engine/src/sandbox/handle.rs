@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use forkd_store::SnapshotManifest;
+use forkd_store::{SnapshotManifest, SnapshotRow};
 use forkd_types::{LayerId, SandboxId, SandboxState};
 use tokio::sync::{mpsc, oneshot};
 
@@ -22,6 +22,12 @@ pub(crate) enum Order {
     Remove(oneshot::Sender<()>),
     /// Let go of the VM, which runs on.
     Release(oneshot::Sender<()>),
+    /// Stop the vCPUs.
+    Pause(oneshot::Sender<Result<(), EngineError>>),
+    /// Let them run again.
+    Resume(oneshot::Sender<Result<(), EngineError>>),
+    /// Replace the VM by a child of this snapshot.
+    RollBack(Box<SnapshotRow>, oneshot::Sender<Result<(), EngineError>>),
 }
 
 /// Orders that may wait for one sandbox; more are refused as `busy`.
@@ -126,7 +132,9 @@ impl SandboxHandle {
     /// # Panics
     /// In debug builds, when a change of state is not a hop of the table.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Sandbox)) {
-        use SandboxState::{Branching, Dead, Gone, Running, Starting, Stopping};
+        use SandboxState::{
+            Branching, Dead, Gone, Paused, RollingBack, Running, Starting, Stopping,
+        };
         let mut view = self.lock();
         let (before, reason) = (view.sandbox.state, view.sandbox.error.clone());
         change(&mut view.sandbox);
@@ -144,7 +152,9 @@ impl SandboxHandle {
             (_, after) if after == before && reason == view.sandbox.error => return,
             (_, Dead) => SandboxChange::Dead,
             (_, Gone) => SandboxChange::Removed,
-            (_, Starting | Running | Branching | Stopping) => SandboxChange::State,
+            (_, Starting | Running | Branching | Paused | RollingBack | Stopping) => {
+                SandboxChange::State
+            }
         };
         // While it is locked, so that events have the order of the changes.
         self.events.push(Change::Sandbox(change, Box::new(view.shown())));
@@ -232,6 +242,12 @@ impl SandboxHandle {
     /// none.
     pub(crate) async fn queue_last(&self, order: Order) {
         self.orders.send(order).await.ok();
+    }
+
+    /// Whether it has a VM, running or not.
+    pub(crate) fn is_there(&self) -> bool {
+        use SandboxState::{Dead, Gone, Stopping};
+        !matches!(self.lock().sandbox.state, Dead | Gone | Stopping)
     }
 
     /// The error for a request that needs a running sandbox.

@@ -10,6 +10,7 @@
 //! what the rest of the engine sees of it.
 
 mod adopt;
+mod control;
 mod handle;
 mod machine;
 mod record;

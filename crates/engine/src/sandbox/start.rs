@@ -89,7 +89,7 @@ async fn start(
     }
 }
 
-async fn bring_up(
+pub(super) async fn bring_up(
     inner: &Arc<Inner>,
     row: &SnapshotRow,
     handle: &Arc<SandboxHandle>,

@@ -17,11 +17,13 @@ use crate::engine::Inner;
 use crate::hot;
 
 pub(crate) struct SandboxTask {
-    inner: Arc<Inner>,
-    handle: Arc<SandboxHandle>,
+    pub(super) inner: Arc<Inner>,
+    pub(super) handle: Arc<SandboxHandle>,
     orders: mpsc::Receiver<Order>,
     /// `None` once the VMM has ended.
-    machine: Option<Machine>,
+    pub(super) machine: Option<Machine>,
+    /// Tells of the VMM's end.
+    pub(super) exit: Option<AsyncFd<OwnedFd>>,
     /// When a VMM that was silent is looked at again.
     look_again: Option<Instant>,
 }
@@ -37,11 +39,11 @@ impl SandboxTask {
         machine: Machine,
         orders: mpsc::Receiver<Order>,
     ) -> Result<(), EngineError> {
-        let exit = machine.exit_watch()?;
+        let exit = Some(machine.exit_watch()?);
         let tasks = inner.tasks.clone();
         let span = tracing::info_span!(parent: None, "sandbox", sandbox = %handle.id());
-        let task = Self { inner, handle, orders, machine: Some(machine), look_again: None };
-        tasks.spawn(task.run(Some(exit)).instrument(span));
+        let task = Self { inner, handle, orders, machine: Some(machine), exit, look_again: None };
+        tasks.spawn(task.run().instrument(span));
         Ok(())
     }
 
@@ -52,11 +54,11 @@ impl SandboxTask {
         orders: mpsc::Receiver<Order>,
     ) {
         let tasks = inner.tasks.clone();
-        let task = Self { inner, handle, orders, machine: None, look_again: None };
-        tasks.spawn(task.run(None));
+        let task = Self { inner, handle, orders, machine: None, exit: None, look_again: None };
+        tasks.spawn(task.run());
     }
 
-    async fn run(mut self, exit: Option<AsyncFd<OwnedFd>>) {
+    async fn run(mut self) {
         loop {
             let lease_end = self.handle.lease_end().map(Instant::from_std);
             tokio::select! {
@@ -69,7 +71,7 @@ impl SandboxTask {
                         return;
                     }
                 }
-                () = ended(exit.as_ref()), if self.machine.is_some() => self.vmm_ended().await,
+                () = ended(self.exit.as_ref()), if self.machine.is_some() => self.vmm_ended().await,
                 () = sleep_until(self.look_again), if self.look_again.is_some() => {
                     self.settle().await;
                 }
@@ -86,6 +88,10 @@ impl SandboxTask {
                         done.send(()).ok();
                         return;
                     }
+                    // Whoever asked for these may have gone away; they are done all the same.
+                    Some(Order::Pause(done)) => drop(done.send(self.pause().await)),
+                    Some(Order::Resume(done)) => drop(done.send(self.resume().await)),
+                    Some(Order::RollBack(row, done)) => drop(done.send(self.roll_back(*row).await)),
                     // The engine is gone and with it the last handle.
                     None => return,
                 },
@@ -114,7 +120,9 @@ impl SandboxTask {
             order.refuse(error);
             return;
         }
-        let (Some(mut machine), Ok(agent)) = (self.machine.take(), self.handle.agent()) else {
+        let agent = self.handle.agent();
+        let (Some(mut machine), Ok(agent)) = (self.machine.take_if(|_| agent.is_ok()), agent)
+        else {
             order.refuse(self.handle.not_running());
             return;
         };
@@ -144,7 +152,7 @@ impl SandboxTask {
 
     /// Makes sure that the source of a branch runs. While its VMM is silent it stays `branching`
     /// and is looked at from time to time.
-    async fn settle(&mut self) -> Option<EngineError> {
+    pub(super) async fn settle(&mut self) -> Option<EngineError> {
         let mut machine = self.machine.take()?;
         self.look_again = None;
         let (inner, handle) = (Arc::clone(&self.inner), Arc::clone(&self.handle));

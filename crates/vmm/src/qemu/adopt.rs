@@ -22,12 +22,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Vm {
     /// Takes over the VM of process `pid`, which runs with `spec` apart from its overlays. Its
-    /// guest RAM is at `ram_address`: the name by which it was found is covered by layers since.
+    /// guest RAM is at `ram_address`: the name by which it was found is covered by layers since. A
+    /// guest whose vCPUs stand still runs again unless it is meant to be `paused`.
     ///
     /// # Errors
     /// When the process is gone, does not answer, or runs a machine that cannot be taken over. The
     /// process is left alone then.
-    pub fn adopt(mut spec: VmSpec, pid: Pid, ram_address: u64) -> Result<Self, VmmError> {
+    pub fn adopt(
+        mut spec: VmSpec,
+        pid: Pid,
+        ram_address: u64,
+        paused: bool,
+    ) -> Result<Self, VmmError> {
         let process = Process::adopt(pid, &spec)?;
         let deadline = spec.deadlines.reply;
         let ram = GuestRam { pid, address: ram_address, length: spec.memory };
@@ -43,7 +49,7 @@ impl Vm {
         let doubts = settle::Doubts::default();
         let mut vm =
             Self { process, monitors, shim, ram, spec, overlays_made: 0, doubts, loaded: None };
-        match vm.take_stock() {
+        match vm.take_stock(paused) {
             Ok(()) => Ok(vm),
             Err(error) => {
                 let Self { process, .. } = vm;
@@ -57,7 +63,7 @@ impl Vm {
         self.process.release();
     }
 
-    fn take_stock(&mut self) -> Result<(), VmmError> {
+    fn take_stock(&mut self, paused: bool) -> Result<(), VmmError> {
         let deadline = self.spec.deadlines.reply;
         self.cancel_jobs(deadline)?;
         if let Some(disk) = &self.spec.disk {
@@ -71,7 +77,9 @@ impl Vm {
         }
         let status = self.monitors.general.execute(&qmp::query_status {}, deadline)?;
         match status.status {
+            qmp::RunState::running if paused => self.hold(),
             qmp::RunState::running => Ok(()),
+            qmp::RunState::paused if paused => Ok(()),
             qmp::RunState::paused => {
                 self.monitors.general.execute(&qmp::cont {}, deadline).map(drop)
             }

@@ -147,6 +147,15 @@ impl Vm {
         resumed.map(drop).map_err(|error| self.process.explain("while it resumed", error))
     }
 
+    /// Stops the vCPUs until [`Self::resume`].
+    ///
+    /// # Errors
+    /// When QEMU refuses or does not answer.
+    pub fn hold(&mut self) -> Result<(), VmmError> {
+        let held = self.monitors.general.execute(&qmp::stop {}, self.spec.deadlines.reply);
+        held.map(drop).map_err(|error| self.process.explain("while it was paused", error))
+    }
+
     /// Whether the vCPUs run, as QEMU says.
     ///
     /// # Errors

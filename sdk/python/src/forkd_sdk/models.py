@@ -305,7 +305,7 @@ class Sandbox:
     """The snapshot that it was started from."""
 
     state: str
-    """`starting`, `running`, `branching`, `stopping` or `dead`."""
+    """`starting`, `running`, `branching`, `paused`, `rolling_back`, `stopping` or `dead`."""
 
     error: str | None = None
     """Why it is dead."""
