@@ -1,5 +1,5 @@
-//! Goal: a paused sandbox stands still, says so, and goes on; one that is rolled back has the memory
-//! and the disk of the snapshot, keeps its id, and works like any other afterwards.
+//! Goal: a paused sandbox stands still, says so, and goes on; one that is rolled back has the
+//! memory and the disk of the snapshot, keeps its id, and works like any other afterwards.
 //!
 //! Method: a guest is paused for longer than its clock may advance; then its files are changed and
 //! put back. Breaks when a pause does not hold, when something of the old VM stays, or when the new

@@ -32,7 +32,7 @@ async fn events_and_operations_reach_clients() {
     client.create_snapshot(&CreateSnapshot { wait: false, ..endless }).await.unwrap();
     until(&mut stream, "operation.progress", "run the warm-up").await;
     let begun = Instant::now();
-    forkd.ok(&["stop"]);
+    forkd.ok(&["stop", "--stop-sandboxes"]);
     assert!(begun.elapsed() < SOON / 2, "a listener has held the daemon up");
     let mut kinds = Vec::new();
     while let Some(event) = next(&mut stream).await {

@@ -32,6 +32,11 @@ impl Forkd {
         self.home.path()
     }
 
+    /// The directory of hot layers.
+    pub(crate) fn hot(&self) -> &Path {
+        self.hot.path()
+    }
+
     /// The daemon's process id.
     pub(crate) fn daemon_pid(&self) -> u32 {
         let lock = std::fs::read_to_string(self.home.path().join("run/daemon.lock")).unwrap();

@@ -12,3 +12,4 @@ mod normal_session_logs_no_warning;
 mod published_client_works_unchanged;
 mod sandboxes_outlive_their_daemon;
 mod streams_of_a_sandbox_over_http;
+mod thousand_requests_leave_nothing;

@@ -52,7 +52,7 @@ impl DirectoryLock {
             .truncate(false)
             .open(&path)
             .map_err(failed)?;
-        let until = Instant::now() + ENDING_DEADLINE;
+        let begun = Instant::now();
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
@@ -60,7 +60,9 @@ impl DirectoryLock {
                     let mut text = String::new();
                     let read = file.rewind().and_then(|()| file.read_to_string(&mut text)).ok();
                     let holder = read.and_then(|_| text.trim().parse().ok());
-                    if !holder.is_some_and(is_ending) || Instant::now() > until {
+                    let ending = holder.is_some_and(is_ending);
+                    let patience = if ending { ENDING_DEADLINE } else { DYING_DEADLINE };
+                    if begun.elapsed() > patience {
                         return Err(LockError::Held { directory: directory.to_owned(), holder });
                     }
                     std::thread::sleep(Duration::from_millis(10));
@@ -75,18 +77,47 @@ impl DirectoryLock {
     }
 }
 
+/// Between the moment when a signal is taken and the one when it shows, a daemon that was killed
+/// looks like any other.
+const DYING_DEADLINE: Duration = Duration::from_millis(200);
+
 /// How long a daemon that was killed may take to let go.
 const ENDING_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Whether a process has ended but for some of its threads, which still hold its files.
+/// Whether a process has been killed, or has ended but for some of its threads, which still hold
+/// its files.
 fn is_ending(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+    let ended =
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']));
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    ended || has_pending_kill(&status)
+}
+
+/// Whether `/proc/PID/status` shows SIGKILL among the signals that wait (`proc(5)`): a process that
+/// was told to end a moment ago.
+fn has_pending_kill(status: &str) -> bool {
+    const SIGKILL_BIT: u64 = 1 << 8;
+    let sets = ["SigPnd:", "ShdPnd:"].map(|name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+    });
+    sets.iter().any(|set| set & SIGKILL_BIT != 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kill_that_waits_is_seen_and_other_signals_are_not() {
+        let status =
+            |own: &str, shared: &str| format!("Name:\tx\nSigPnd:\t{own}\nShdPnd:\t{shared}\n");
+        assert!(has_pending_kill(&status("0000000000000100", "0000000000000000")));
+        assert!(has_pending_kill(&status("0000000000000000", "0000000000004100")));
+        assert!(!has_pending_kill(&status("0000000000004000", "0000000000000200")));
+        assert!(!has_pending_kill(""));
+    }
 
     #[test]
     fn a_directory_is_taken_once_and_free_again_when_its_holder_is_gone() {

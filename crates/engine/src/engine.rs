@@ -446,7 +446,7 @@ impl Engine {
         request: ExecRequest,
     ) -> Result<ExecOutput, EngineError> {
         let sandbox = self.inner.used(id)?;
-        Ok(sandbox.agent()?.exec(request).await?)
+        sandbox.agent()?.exec(request).await.map_err(|error| sandbox.explain(error))
     }
 
     /// Evaluates Python code in a sandbox's persistent interpreter.
@@ -459,7 +459,7 @@ impl Engine {
         request: EvalRequest,
     ) -> Result<EvalOutput, EngineError> {
         let sandbox = self.inner.used(id)?;
-        Ok(sandbox.agent()?.eval(request).await?)
+        sandbox.agent()?.eval(request).await.map_err(|error| sandbox.explain(error))
     }
 
     /// Asks a sandbox's guest agent for a sign of life.
@@ -468,7 +468,7 @@ impl Engine {
     /// See [`EngineError`].
     pub async fn ping(&self, id: &SandboxId) -> Result<Pulse, EngineError> {
         let sandbox = self.inner.used(id)?;
-        Ok(sandbox.agent()?.ping(PING_DEADLINE).await?)
+        sandbox.agent()?.ping(PING_DEADLINE).await.map_err(|error| sandbox.explain(error))
     }
 
     /// Reads a file of a sandbox.

@@ -135,7 +135,8 @@ pub(crate) async fn resume(
     responses((status = 200, body = Sandbox),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such sandbox or snapshot"),
-        (status = 409, body = ErrorBody, description = "The sandbox does not run, or the snapshot is not ready or does not fit")))]
+        (status = 409, body = ErrorBody,
+            description = "The sandbox does not run, or the snapshot is not ready")))]
 pub(crate) async fn rollback(
     State(app): State<App>,
     SandboxPath(id): SandboxPath,

@@ -11,7 +11,7 @@ use super::use_of::Lease;
 use crate::admission::Place;
 use crate::branch::BranchOrder;
 use crate::events::{Change, EventLog, SandboxChange};
-use crate::guest::{GuestAgent, ProcessTable};
+use crate::guest::{GuestAgent, GuestError, ProcessTable};
 use crate::{EngineError, Sandbox};
 
 /// What a sandbox's task is asked for. Orders are done in the order of their arrival.
@@ -248,6 +248,15 @@ impl SandboxHandle {
     pub(crate) fn is_there(&self) -> bool {
         use SandboxState::{Dead, Gone, Stopping};
         !matches!(self.lock().sandbox.state, Dead | Gone | Stopping)
+    }
+
+    /// The error for a request that its guest agent did not answer: one whose sandbox was removed
+    /// or paused meanwhile did not find it running.
+    pub(crate) fn explain(&self, error: GuestError) -> EngineError {
+        match error {
+            GuestError::Closed { .. } if self.agent().is_err() => self.not_running(),
+            other => other.into(),
+        }
     }
 
     /// The error for a request that needs a running sandbox.
