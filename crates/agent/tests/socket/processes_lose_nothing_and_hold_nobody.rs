@@ -402,7 +402,7 @@ async fn a_terminal_has_a_size_that_changes_and_takes_control_characters() {
     let local = LocalAgent::start();
     let (agent, table) = (local.greet().await, ProcessTable::default());
     let script = "trap 'stty size' WINCH; tty; echo $TERM; stty size
-        cat; while sleep 0.1; do :; done";
+        cat; echo over; while sleep 0.1; do :; done";
     let request =
         ProcessRequest { terminal: Some(TerminalSize { rows: 24, cols: 80 }), ..shell(script) };
     let process = table.start(&agent, request).await.unwrap();
@@ -414,7 +414,7 @@ async fn a_terminal_has_a_size_that_changes_and_takes_control_characters() {
     // Echoed by the terminal, then repeated by the program.
     read_until(&mut reader, &mut screen, "typed\r\ntyped\r\n").await;
     table.give_input(&process.id, piece(b"", true)).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    read_until(&mut reader, &mut screen, "over\r\n").await;
     table.resize(&process.id, TerminalSize { rows: 50, cols: 132 }).unwrap();
     read_until(&mut reader, &mut screen, "50 132\r\n").await;
     table.remove(&process.id).unwrap();
@@ -438,11 +438,11 @@ async fn a_terminal_has_a_size_that_changes_and_takes_control_characters() {
 /// Adds standard output until it ends with `text`.
 async fn read_until(reader: &mut OutputReader, screen: &mut String, text: &str) {
     while !screen.ends_with(text) {
-        match next(reader).await {
-            Some(OutputEvent::Data { stream: Stream::Stdout, data, .. }) => {
+        match tokio::time::timeout(SOON, reader.next()).await {
+            Ok(Some(OutputEvent::Data { stream: Stream::Stdout, data, .. })) => {
                 screen.push_str(std::str::from_utf8(&data).unwrap());
             }
-            other => panic!("{other:?} after {screen:?}"),
+            other => panic!("{other:?} after {screen:?}, not {text:?}"),
         }
     }
 }
