@@ -21,6 +21,8 @@ const REQUESTS_EACH: u64 = 20;
 /// Sandboxes beyond these are not started: each takes a processor for a while.
 const SANDBOXES_MAX: usize = 6;
 const SOON: Duration = Duration::from_secs(60);
+/// Connections that this program's own client keeps for its next request.
+const OWN_CONNECTIONS_MAX: usize = 4;
 /// What the allocator and caches may keep.
 const RSS_GROWTH_KIB_MAX: u64 = 96 << 10;
 
@@ -179,14 +181,20 @@ struct Inventory {
     files: Vec<String>,
     processes: usize,
     mounts: usize,
-    descriptors: usize,
+    /// What the daemon has open, but sockets and the registry.
+    open: Vec<String>,
+    sockets: usize,
     rss_kib: u64,
 }
 
 impl Inventory {
     fn of(forkd: &Forkd) -> Self {
         let pid = forkd.daemon_pid();
-        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+        let (sockets, mut open): (Vec<_>, Vec<_>) =
+            descriptors_of(pid).into_iter().partition(|name| name.starts_with("socket:"));
+        // SQLite opens files of its own when it likes.
+        open.retain(|name| !name.contains("registry"));
+        open.sort();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let mut files = Vec::new();
@@ -198,7 +206,8 @@ impl Inventory {
             files,
             processes: children_of(pid),
             mounts: std::fs::read_to_string("/proc/mounts").unwrap().lines().count(),
-            descriptors,
+            open,
+            sockets: sockets.len(),
             rss_kib: rss.trim().trim_end_matches(" kB").parse().unwrap(),
         }
     }
@@ -213,12 +222,22 @@ impl Inventory {
             .then(|| format!("files are left: {new:?}"))
             .or_else(|| more("processes", self.processes, after.processes))
             .or_else(|| more("mounts", self.mounts, after.mounts))
-            .or_else(|| more("descriptors", self.descriptors, after.descriptors))
+            .or_else(|| more("sockets", self.sockets + OWN_CONNECTIONS_MAX, after.sockets))
+            .or_else(|| {
+                let (before, now) = (&self.open, &after.open);
+                (now.len() > before.len()).then(|| format!("open are {now:?} after {before:?}"))
+            })
             .or_else(|| {
                 let grown = after.rss_kib.saturating_sub(self.rss_kib);
                 (grown > RSS_GROWTH_KIB_MAX).then(|| format!("memory grew by {grown} KiB"))
             })
     }
+}
+
+fn descriptors_of(pid: u32) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let links = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.map(|link| link.display().to_string()).collect()
 }
 
 /// All files below `directory` by name, but those that SQLite and logs write.
