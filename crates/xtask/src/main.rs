@@ -11,6 +11,7 @@ mod build;
 mod command;
 mod crash;
 mod demo;
+mod fuzz;
 mod images;
 mod lint;
 mod progress;
@@ -51,6 +52,8 @@ enum Verb {
     Prove(prove::Options),
     /// Crash a store again and again and check what is left.
     Crash(crash::Options),
+    /// Search for inputs that break the parsers of foreign bytes.
+    Fuzz(fuzz::Options),
     /// Prepare everything and run the SDK's tests against a daemon with real guests.
     Conformance(python::ConformanceOptions),
     /// Write the SDK's generated files.
@@ -89,6 +92,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Test(options) => return test::run(&workspace, &options),
         Verb::Prove(options) => return prove::run(&workspace, &options),
         Verb::Crash(options) => return crash::run(&workspace, &options),
+        Verb::Fuzz(options) => return fuzz::run(&workspace, &options),
         Verb::Conformance(options) => return python::conformance(&workspace, &options),
         Verb::Sdk => python::generate(&workspace)?,
         Verb::Lint => return lint::run(&workspace),

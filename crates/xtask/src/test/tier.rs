@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use super::libtest::{self, Counts};
 use super::{kvm, pytest};
+use crate::fuzz;
 use crate::progress::say;
 use crate::tidy::Metadata;
 use crate::workspace::Workspace;
@@ -23,6 +24,9 @@ const BOOT_TESTS: (&str, &str) = ("forkd-agent", "boot");
 /// How the names of test programs that need kernel features start.
 const KERNEL_PREFIX: &str = "kernel_";
 
+/// How long the tier searches in each fuzz target; `make fuzz SECONDS=` for longer.
+const FUZZ_SECONDS: u64 = 8;
+
 /// Write protection of shared memory came with this Linux.
 const LINUX_MINIMUM: (u32, u32) = (5, 19);
 
@@ -33,6 +37,7 @@ const CAPABILITY_PTRACE_BIT: u32 = 19;
 #[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
 pub(super) enum Tier {
     Pure,
+    Fuzz,
     Sdk,
     Kernel,
     Vm,
@@ -54,11 +59,13 @@ pub(super) enum Outcome {
 }
 
 impl Tier {
-    pub(super) const ALL: [Self; 5] = [Self::Pure, Self::Sdk, Self::Kernel, Self::Vm, Self::Kvm];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Pure, Self::Fuzz, Self::Sdk, Self::Kernel, Self::Vm, Self::Kvm];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pure => "pure",
+            Self::Fuzz => "fuzz",
             Self::Sdk => "SDK",
             Self::Kernel => "kernel",
             Self::Vm => "VM",
@@ -69,7 +76,7 @@ impl Tier {
     /// Why this machine cannot run it.
     fn obstacle(self) -> Option<String> {
         match self {
-            Self::Pure | Self::Sdk => None,
+            Self::Pure | Self::Fuzz | Self::Sdk => None,
             Self::Kernel => userfaultfd_obstacle(),
             Self::Vm | Self::Kvm => {
                 let probe = Command::new("qemu-system-x86_64")
@@ -101,7 +108,7 @@ pub(super) fn run(
     metadata: &Metadata,
 ) -> anyhow::Result<Outcome> {
     let commands = commands(tier, metadata);
-    if commands.is_empty() && !matches!(tier, Tier::Kvm | Tier::Sdk) {
+    if commands.is_empty() && !matches!(tier, Tier::Fuzz | Tier::Kvm | Tier::Sdk) {
         return Ok(Outcome::Absent);
     }
     if let Some(reason) = tier.obstacle() {
@@ -117,6 +124,7 @@ pub(super) fn run(
     let own = match tier {
         Tier::Kvm => kvm::run(workspace, &mut harness),
         Tier::Sdk => pytest::run(workspace, &mut harness),
+        Tier::Fuzz => fuzz(workspace, &mut harness),
         Tier::Pure | Tier::Kernel | Tier::Vm => Ok(true),
     };
     match own {
@@ -175,6 +183,26 @@ impl Harness {
     }
 }
 
+/// Searches in every fuzz target for a short time, each told as a test.
+fn fuzz(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
+    let reports = fuzz::search(workspace, &[], FUZZ_SECONDS)?;
+    let failed = reports.iter().filter(|report| report.outcome.is_err()).count();
+    for report in &reports {
+        let (word, said) = match &report.outcome {
+            Ok(executed) => ("ok", format!("{executed} inputs")),
+            Err(what) => ("FAILED", what.clone()),
+        };
+        if report.outcome.is_err() {
+            say(&format!("{}: {said}", report.target));
+        }
+        harness.line(format!("{}: {said}\n", report.target).as_bytes())?;
+        harness.line(format!("test fuzz::{} ... {word}\n", report.target).as_bytes())?;
+    }
+    let passed = reports.len() - failed;
+    harness.line(format!("test result: {passed} passed; {failed} failed\n").as_bytes())?;
+    Ok(true)
+}
+
 /// The cargo commands of a tier; none if it has no tests.
 fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
     let has_system_tests = metadata.packages.iter().any(|package| package.name == SYSTEM_TESTS);
@@ -213,7 +241,7 @@ fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
         }
         Tier::Vm => vm_commands(metadata),
         // Their tests are not run by cargo.
-        Tier::Kvm | Tier::Sdk => Vec::new(),
+        Tier::Fuzz | Tier::Kvm | Tier::Sdk => Vec::new(),
     }
 }
 
