@@ -25,7 +25,10 @@ pub fn check(words: &[u8]) {
 /// Conversations that go well, with events, refusals and noise between.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    const GREETING: &str = r#"{"QMP":{"version":{"qemu":{"micro":22,"minor":2,"major":7},"package":"x"},"capabilities":["oob"]}}"#;
+    const GREETING: &str = concat!(
+        r#"{"QMP":{"version":{"qemu":{"micro":22,"minor":2,"major":7},"package":"x"},"#,
+        r#""capabilities":["oob"]}}"#,
+    );
     const STOP: &str =
         r#"{"timestamp":{"seconds":1700000000,"microseconds":5},"event":"STOP","data":{}}"#;
     const RESUME: &str =
