@@ -214,9 +214,11 @@ pub(crate) struct Source<'a> {
 }
 
 const DIGEST: &str = "md5sum < /tmp/dirt; md5sum < /srv/dirt";
+/// It counts in memory: a host without space fails the guest's journal, and its file system is
+/// read-only from then on.
 const PREPARE: &str = "mkdir -p /srv; dd if=/dev/urandom of=/tmp/dirt bs=1M count=4 2>/dev/null; \
     dd if=/dev/urandom of=/srv/dirt bs=64k count=4 2>/dev/null; sync; \
-    setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > /tmp/n; sleep 0.02; done' \
+    setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > /run/n; sleep 0.02; done' \
     < /dev/null > /dev/null 2>&1 &";
 
 impl Scene {
@@ -385,7 +387,7 @@ impl Scene {
     async fn check_running(&self, cell: &str, source: &Source<'_>) {
         let guest = &source.guest;
         self.lab.wait_state(&guest.id, SandboxState::Running).await;
-        let count = async || guest.sh("cat /tmp/n").await.parse::<u64>().unwrap_or_default();
+        let count = async || guest.sh("cat /run/n").await.parse::<u64>().unwrap_or_default();
         let (before, begun) = (count().await, Instant::now());
         while count().await <= before {
             assert!(begun.elapsed() < SOON, "{cell}: the guest stands still");
