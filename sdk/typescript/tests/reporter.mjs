@@ -1,10 +1,12 @@
 // Tells of tests as Rust's test harness does, so that `make test` reads both alike.
 
+import { inspect } from "node:util";
+
 const isFile = (name) => /\.[cm]?js$/.test(name);
 
 function reasonOf(error) {
   const cause = error?.cause ?? error;
-  return cause?.stack ?? String(cause);
+  return cause?.stack ?? inspect(cause);
 }
 
 export default async function* report(source) {

@@ -12,6 +12,8 @@ import { after, test } from "node:test";
 import { Client } from "forkd-sdk";
 import * as errors from "forkd-sdk/errors";
 
+import { OutputSource } from "../../src/core/source.js";
+import { ByteStream, Stream } from "../../src/stream.js";
 import { Transport } from "../../src/transport.js";
 import type { Call } from "../../src/core/call.js";
 import { parse } from "../../src/core/target.js";
@@ -154,13 +156,28 @@ test("a stream comes piece by piece, and ends when it is closed", async () => {
     await events.close();
     assert.equal((await next).done, true);
     await ended.at(-1);
-    const file = await (await import("../../src/stream.js")).ByteStream.open(
-      transport(address),
-      { method: "GET", path: "/", parse: () => {} },
-    );
+    const bytes = { method: "GET", path: "/", parse: () => {} } as const;
+    const file = await ByteStream.open(transport(address), bytes);
     // It is left without having been read.
     await file.close();
     await ended.at(-1);
+  }
+});
+
+test("a stream that is closed just when the answer ends does no harm", async () => {
+  const event = 'event: exit\ndata: {"exit_code": 0, "signal": null, "timed_out": false}\n\n';
+  const addresses = await served((_, answer) => {
+    answer.writeHead(200, { "content-type": "text/event-stream" });
+    answer.write(event);
+    setImmediate(() => answer.end());
+  });
+  for (const address of addresses) {
+    const own = transport(address);
+    for (let number = 0; number < 300; number += 1) {
+      const source = new OutputSource("sb-1", "pr-1");
+      assert.deepEqual(await fake.all(new Stream(own, source)), []);
+    }
+    own.close();
   }
 });
 
