@@ -9,10 +9,12 @@
 
 mod build;
 mod command;
+mod conformance;
 mod crash;
 mod demo;
 mod images;
 mod lint;
+mod node;
 mod progress;
 mod prove;
 mod python;
@@ -51,11 +53,11 @@ enum Verb {
     Prove(prove::Options),
     /// Crash a store again and again and check what is left.
     Crash(crash::Options),
-    /// Prepare everything and run the SDK's tests against a daemon with real guests.
-    Conformance(python::ConformanceOptions),
-    /// Write the SDK's generated files.
+    /// Prepare everything and run the SDKs' tests against daemons with real guests.
+    Conformance(conformance::Options),
+    /// Write the SDKs' generated files.
     Sdk,
-    /// Check formatting, clippy, the SDK and the house rules.
+    /// Check formatting, clippy, the SDKs and the house rules.
     Lint,
     /// Check the house rules only; reports all findings at once.
     Tidy,
@@ -89,7 +91,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Test(options) => return test::run(&workspace, &options),
         Verb::Prove(options) => return prove::run(&workspace, &options),
         Verb::Crash(options) => return crash::run(&workspace, &options),
-        Verb::Conformance(options) => return python::conformance(&workspace, &options),
+        Verb::Conformance(options) => return conformance::run(&workspace, &options),
         Verb::Sdk => python::generate(&workspace)?,
         Verb::Lint => return lint::run(&workspace),
         Verb::Tidy => return tidy::run(&workspace),

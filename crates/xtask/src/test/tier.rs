@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use super::libtest::{self, Counts};
-use super::{kvm, pytest};
+use super::{kvm, sdk};
+use crate::node;
 use crate::progress::say;
 use crate::tidy::Metadata;
 use crate::workspace::Workspace;
@@ -33,9 +34,12 @@ const CAPABILITY_PTRACE_BIT: u32 = 19;
 #[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
 pub(super) enum Tier {
     Pure,
-    Sdk,
+    Python,
+    #[value(name = "typescript")]
+    TypeScript,
     Kernel,
     Vm,
+    Conformance,
     Kvm,
 }
 
@@ -54,14 +58,24 @@ pub(super) enum Outcome {
 }
 
 impl Tier {
-    pub(super) const ALL: [Self; 5] = [Self::Pure, Self::Sdk, Self::Kernel, Self::Vm, Self::Kvm];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Pure,
+        Self::Python,
+        Self::TypeScript,
+        Self::Kernel,
+        Self::Vm,
+        Self::Conformance,
+        Self::Kvm,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pure => "pure",
-            Self::Sdk => "SDK",
+            Self::Python => "Python",
+            Self::TypeScript => "TypeScript",
             Self::Kernel => "kernel",
             Self::Vm => "VM",
+            Self::Conformance => "conformance",
             Self::Kvm => "KVM",
         }
     }
@@ -69,17 +83,17 @@ impl Tier {
     /// Why this machine cannot run it.
     fn obstacle(self) -> Option<String> {
         match self {
-            Self::Pure | Self::Sdk => None,
+            Self::Pure | Self::Python => None,
+            Self::TypeScript => node::obstacle(),
             Self::Kernel => userfaultfd_obstacle(),
-            Self::Vm | Self::Kvm => {
-                let probe = Command::new("qemu-system-x86_64")
-                    .arg("--version")
-                    .stdout(Stdio::null())
-                    .status();
-                let works = probe.is_ok_and(|status| status.success());
-                (!works).then(|| "qemu-system-x86_64 does not run".to_owned())
-            }
+            Self::Vm | Self::Kvm => qemu_obstacle(),
+            Self::Conformance => qemu_obstacle().or_else(node::obstacle),
         }
+    }
+
+    /// Whether its tests are run by something else than cargo.
+    fn has_own_programs(self) -> bool {
+        matches!(self, Self::Python | Self::TypeScript | Self::Conformance | Self::Kvm)
     }
 }
 
@@ -101,7 +115,7 @@ pub(super) fn run(
     metadata: &Metadata,
 ) -> anyhow::Result<Outcome> {
     let commands = commands(tier, metadata);
-    if commands.is_empty() && !matches!(tier, Tier::Kvm | Tier::Sdk) {
+    if commands.is_empty() && !tier.has_own_programs() {
         return Ok(Outcome::Absent);
     }
     if let Some(reason) = tier.obstacle() {
@@ -116,7 +130,9 @@ pub(super) fn run(
     let mut trouble = None;
     let own = match tier {
         Tier::Kvm => kvm::run(workspace, &mut harness),
-        Tier::Sdk => pytest::run(workspace, &mut harness),
+        Tier::Python => sdk::python(workspace, &mut harness),
+        Tier::TypeScript => sdk::typescript(workspace, &mut harness),
+        Tier::Conformance => sdk::conformance(workspace, &mut harness),
         Tier::Pure | Tier::Kernel | Tier::Vm => Ok(true),
     };
     match own {
@@ -212,8 +228,7 @@ fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
             vec![programs]
         }
         Tier::Vm => vm_commands(metadata),
-        // Their tests are not run by cargo.
-        Tier::Kvm | Tier::Sdk => Vec::new(),
+        Tier::Python | Tier::TypeScript | Tier::Conformance | Tier::Kvm => Vec::new(),
     }
 }
 
@@ -261,6 +276,13 @@ fn run_cargo(
         bytes.clear();
     }
     Ok(child.wait()?.success())
+}
+
+/// Why guests cannot be run here.
+fn qemu_obstacle() -> Option<String> {
+    let probe = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
+    let works = probe.is_ok_and(|status| status.success());
+    (!works).then(|| "qemu-system-x86_64 does not run".to_owned())
 }
 
 /// Why userfaultfd cannot be used for branches here.
