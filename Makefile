@@ -1,6 +1,6 @@
 xtask := cargo run -q --locked -p xtask --profile dev --
 
-.PHONY: demo test test-kvm conformance lint prove crash images build sdk setup
+.PHONY: demo test test-kvm conformance lint prove crash fuzz images build sdk setup
 demo: ; @$(xtask) demo
 test: ; @$(xtask) test
 test-kvm: ; @$(xtask) test kvm
@@ -8,6 +8,7 @@ conformance: ; @$(xtask) conformance
 lint: ; @$(xtask) lint
 prove: ; @$(xtask) prove $(if $(N),--branches $(N)) $(if $(SEED),--seed $(SEED))
 crash: ; @$(xtask) crash $(if $(N),--crashes $(N)) $(if $(SEED),--seed $(SEED))
+fuzz: ; @$(xtask) fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(TARGETS)
 images: ; @$(xtask) images
 build: ; @$(xtask) build
 sdk: ; @$(xtask) sdk

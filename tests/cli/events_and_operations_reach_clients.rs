@@ -17,9 +17,9 @@ const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn events_and_operations_reach_clients() {
-    let forkd = Forkd::new();
+    let mut forkd = Forkd::held_to_contract();
     forkd.ok(&["ls"]);
-    let socket = forkd.home().join("run/forkd.sock");
+    let socket = forkd.socket();
     let client = Client::new(Target::Socket(socket)).unwrap();
     let mut stream = client.events(&all(), None).await.unwrap();
     cancelled_template(&client, &mut stream).await;
@@ -27,6 +27,7 @@ async fn events_and_operations_reach_clients() {
     lists_and_metrics(&client).await;
 
     filtered(&client, &forkd, last).await;
+    assert!(forkd.let_go_of_contract().contains_key("GET /v1/events"));
     let mut stream = client.events(&all(), Some(last)).await.unwrap();
     let endless = CreateSnapshot { warm: endless(), ..CreateSnapshot::new("endless", "tiny") };
     client.create_snapshot(&CreateSnapshot { wait: false, ..endless }).await.unwrap();

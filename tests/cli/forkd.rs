@@ -1,8 +1,10 @@
 //! The `forkd` program in a test.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use forkd_testkit::ContractProxy;
 use tempfile::TempDir;
 
 /// The command line with directories of its own; its daemon ends with it.
@@ -11,11 +13,37 @@ pub(crate) struct Forkd {
     home: TempDir,
     hot: TempDir,
     variables: Vec<(&'static str, &'static str)>,
+    contract: Option<ContractProxy>,
 }
 
 impl Forkd {
     pub(crate) fn new() -> Self {
         Self::with_variables(&[])
+    }
+
+    /// One whose daemon runs already, and is held to its contract.
+    pub(crate) fn held_to_contract() -> Self {
+        let mut forkd = Self::new();
+        forkd.ok(&["ls"]);
+        forkd.hold_to_contract();
+        forkd
+    }
+
+    /// From now on the daemon, which runs, is held to its contract: the test fails at its end when
+    /// a request or an answer was not as `openapi/v1.json` says.
+    pub(crate) fn hold_to_contract(&mut self) {
+        self.contract = Some(ContractProxy::in_front_of(&self.socket()));
+    }
+
+    /// No longer. `stop` must come later: it ends whoever listens on the socket. Returns the
+    /// requests that were seen, by operation.
+    pub(crate) fn let_go_of_contract(&mut self) -> BTreeMap<String, u64> {
+        self.contract.take().map(|contract| contract.operations()).unwrap_or_default()
+    }
+
+    /// The daemon's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home.path().join("run/forkd.sock")
     }
 
     /// One with these variables in its environment, and in that of its daemon.
@@ -24,7 +52,7 @@ impl Forkd {
         let program = program.expect("FORKD_BIN is not set: run the tests with `make test`");
         let home = TempDir::with_prefix("fh-").unwrap();
         let hot = TempDir::with_prefix_in("fh-", "/dev/shm").unwrap();
-        Self { program: program.into(), home, hot, variables: variables.to_vec() }
+        Self { program: program.into(), home, hot, variables: variables.to_vec(), contract: None }
     }
 
     /// The directory that holds everything but hot layers.
@@ -93,6 +121,7 @@ impl Forkd {
 
 impl Drop for Forkd {
     fn drop(&mut self) {
+        self.let_go_of_contract();
         let stopped = self.run(&["stop", "--stop-sandboxes"]);
         let errors = String::from_utf8_lossy(&stopped.stderr).into_owned();
         assert!(stopped.status.success() || std::thread::panicking(), "{errors}");

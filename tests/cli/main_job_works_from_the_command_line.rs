@@ -9,8 +9,9 @@ use crate::forkd::Forkd;
 
 #[test]
 fn template_fork_branch_exec_cp_and_rm_from_the_command_line() {
-    let forkd = Forkd::new();
+    let mut forkd = Forkd::new();
     forkd.ok(&["template", "build", "tiny", "--tag", "t", "--mem-size-mib", "128"]);
+    forkd.hold_to_contract();
     let source = forkd.json(&["fork", "t"])[0]["id"].as_str().unwrap().to_owned();
     forkd.ok(&["exec", &source, "--", "/bin/sh", "-c", "echo kept > /tmp/file"]);
 
@@ -53,7 +54,7 @@ fn template_fork_branch_exec_cp_and_rm_from_the_command_line() {
 
 #[test]
 fn unknown_things_are_named_with_a_hint() {
-    let forkd = Forkd::new();
+    let forkd = Forkd::held_to_contract();
     for (args, name) in [
         (&["fork", "no-such-tag"][..], "no-such-tag"),
         (&["exec", "sb-000000000000", "--", "true"], "sb-000000000000"),

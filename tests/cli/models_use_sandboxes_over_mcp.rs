@@ -27,7 +27,7 @@ async fn call(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn models_use_sandboxes_over_mcp() {
-    let forkd = Forkd::new();
+    let forkd = Forkd::held_to_contract();
     let mut command = tokio::process::Command::from(forkd.command(&["mcp"]));
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();

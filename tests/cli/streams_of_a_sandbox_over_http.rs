@@ -74,10 +74,10 @@ fn code_of(error: ClientError) -> String {
 
 #[test]
 fn a_client_follows_feeds_and_ends_processes_and_loses_nothing() {
-    let forkd = Forkd::new();
+    let forkd = Forkd::held_to_contract();
     forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
     let id = forkd.json(&["fork", "t"])[0]["id"].as_str().unwrap().to_owned();
-    let client = Client::new(Target::Socket(forkd.home().join("run/forkd.sock"))).unwrap();
+    let client = Client::new(Target::Socket(forkd.socket())).unwrap();
     let scene = Scene { client, id };
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         order_and_end(&scene).await;

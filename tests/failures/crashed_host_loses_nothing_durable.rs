@@ -1,5 +1,6 @@
 //! Goal: after a reboot, when the hot directory is empty, durable snapshots start children as
-//! before, at once and while the other hot copies are made; one that was not durable says so.
+//! before, at once and while the other hot copies are made, which is an operation that can be
+//! cancelled; one that was not durable says so.
 //!
 //! Method: the engine is shut down, the hot directory emptied, and another engine opened in the
 //! same directories. Breaks when a part has no durable copy, or a child gets memory or disk of
@@ -8,7 +9,9 @@
 use std::fs;
 use std::sync::Arc;
 
-use forkd_engine::{AtShutDown, BranchProbe, EngineError};
+use forkd_engine::{
+    AtShutDown, BranchProbe, EngineError, Operation, OperationKind, OperationState,
+};
 use forkd_testkit::{Lab, block_on};
 use forkd_types::{SnapshotStatus, SnapshotTag, limit};
 
@@ -61,6 +64,9 @@ fn durable_snapshots_start_children_after_a_reboot() {
             child.remove().await;
         }
         next.engine.wait_checked().await;
+        let restored = next.engine.operations().into_iter().find(is_restore).unwrap();
+        assert_eq!(restored.state, OperationState::Succeeded, "{restored:?}");
+        assert_eq!(restored.step, "check durable copies");
         for snapshot in next.engine.snapshots() {
             let lost = snapshot.tag == fresh;
             let wanted = if lost { SnapshotStatus::Failed } else { SnapshotStatus::Ready };
@@ -69,5 +75,22 @@ fn durable_snapshots_start_children_after_a_reboot() {
             assert_eq!(reason.contains("before it was durable"), lost, "{reason}");
         }
         next.engine.shut_down(AtShutDown::Remove).await;
+
+        // Nobody is obliged to wait for all hot copies, or to have them made.
+        fs::remove_dir_all(config.hot_dir.join("layers")).unwrap();
+        let last = Lab::in_directories(paths, None).await;
+        let restoring = last.engine.operations().into_iter().find(is_restore).unwrap();
+        last.engine.cancel_operation(&restoring.id).unwrap();
+        last.engine.wait_checked().await;
+        let cancelled = last.engine.operation(&restoring.id).unwrap();
+        assert_eq!(cancelled.state, OperationState::Cancelled, "{cancelled:?}");
+        let child = last.one(&tags[BRANCHES]).await;
+        let newest = BRANCHES - 1;
+        assert_eq!(child.sh("cat /tmp/memory /srv/disk").await, format!("{newest}\n{newest}"));
+        last.engine.shut_down(AtShutDown::Remove).await;
     });
+}
+
+fn is_restore(operation: &Operation) -> bool {
+    operation.kind == OperationKind::Restore
 }

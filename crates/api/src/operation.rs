@@ -12,8 +12,9 @@ use crate::{ErrorBody, FieldError};
 pub struct Operation {
     /// Its name, `op-` and twelve hexadecimal digits.
     pub id: String,
-    /// `template`, `branch`, `compact`, `publish` (makes a snapshot durable) or `flatten` (merges
-    /// layers or overlays of a running sandbox).
+    /// `template`, `branch`, `compact`, `publish` (makes a snapshot durable), `flatten` (merges
+    /// layers or overlays of a running sandbox) or `restore` (after a start of the daemon, makes
+    /// missing hot copies and checks what is there).
     pub kind: String,
     /// `running`, `succeeded`, `failed` or `cancelled`.
     pub state: String,

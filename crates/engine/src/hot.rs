@@ -10,14 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forkd_store::{SnapshotRow, StoreError};
-use forkd_types::{ByteCount, LayerId, SnapshotStatus, SnapshotTag, limit};
+use forkd_types::{ByteCount, LayerId, OperationId, SnapshotStatus, SnapshotTag, limit};
 
 use crate::EngineError;
 use crate::branch;
 use crate::engine::Inner;
+use crate::operation::{OperationKind, Running, Subject};
 use crate::sandbox::{blocking, damaged_part};
 
-/// Between two lines of progress in the log.
+/// Between two words about progress, in the log and to readers of events.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Inner {
@@ -102,10 +103,15 @@ pub(crate) fn settle_in_background(inner: &Arc<Inner>) {
         branch::publish_in_background(inner, &row.tag);
     }
     let (worker, checked) = (Arc::clone(inner), inner.checked.clone());
+    let id = OperationId::random();
+    let operation = inner.operations.start(id, OperationKind::Restore, Subject::default());
     inner.tasks.spawn_on(
         async move {
-            let settled = blocking(move || settle(&worker, &rows)).await;
-            if let Err(error) = settled {
+            let settled = blocking(move || {
+                let result = settle(&worker, &rows, &operation);
+                operation.end(&result);
+            });
+            if let Err(error) = settled.await {
                 tracing::error!(%error, "checking the snapshots died");
             }
             checked.cancel();
@@ -114,7 +120,9 @@ pub(crate) fn settle_in_background(inner: &Arc<Inner>) {
     );
 }
 
-fn settle(inner: &Inner, rows: &[SnapshotRow]) {
+/// Ends early, without harm, when it is cancelled or the daemon ends: what was not done is done
+/// when somebody needs it.
+fn settle(inner: &Inner, rows: &[SnapshotRow], operation: &Running) -> Result<(), EngineError> {
     let mut layers: Vec<&LayerId> = Vec::new();
     let mut listed: BTreeMap<&LayerId, Vec<&SnapshotRow>> = BTreeMap::new();
     for row in rows {
@@ -132,23 +140,22 @@ fn settle(inner: &Inner, rows: &[SnapshotRow]) {
             note(inner, row, &error);
         }
     };
-    make_hot(inner, &layers, &damaged);
+    operation.step("make hot copies");
+    make_hot(inner, &layers, &damaged, operation);
+    operation.step("check disks");
     for row in rows {
         for id in &row.manifest.overlays {
-            if inner.ending.is_cancelled() {
-                return;
-            }
+            may_go_on(inner, operation)?;
             if let Err(error) = inner.files.require_overlay(id, row.manifest.overlay_sums.get(id)) {
                 note(inner, row, &error);
             }
         }
     }
     // Last, because nobody waits for it, and the disk may be slow.
+    operation.step("check durable copies");
     let durable = |id: &&&LayerId| listed[**id].iter().any(|row| row.durable);
     for id in layers.iter().filter(durable) {
-        if inner.ending.is_cancelled() {
-            return;
-        }
+        may_go_on(inner, operation)?;
         if let Err(error) = inner.files.check_durable(id) {
             let is_hot = inner.files.hot_pages(id).exists();
             tracing::warn!(layer = %id, %error, is_hot, "a durable copy cannot be made good");
@@ -161,22 +168,36 @@ fn settle(inner: &Inner, rows: &[SnapshotRow]) {
             note(inner, row, &error);
         }
     }
+    may_go_on(inner, operation)
+}
+
+fn may_go_on(inner: &Inner, operation: &Running) -> Result<(), EngineError> {
+    if inner.ending.is_cancelled() {
+        return Err(EngineError::Cancelled { id: operation.id().clone() });
+    }
+    operation.check()
 }
 
 /// Opens each layer once, which makes its hot copy or checks it.
-fn make_hot(inner: &Inner, layers: &[&LayerId], damaged: &(dyn Fn(&LayerId, StoreError) + Sync)) {
+fn make_hot(
+    inner: &Inner,
+    layers: &[&LayerId],
+    damaged: &(dyn Fn(&LayerId, StoreError) + Sync),
+    operation: &Running,
+) {
     let begun = Instant::now();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let told = Mutex::new(begun);
     let work = || {
         while let Some(id) = layers.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if inner.ending.is_cancelled() || !make_one_hot(inner, id, damaged) {
+            if may_go_on(inner, operation).is_err() || !make_one_hot(inner, id, damaged) {
                 return;
             }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
             if told.elapsed() > PROGRESS_INTERVAL {
                 *told = Instant::now();
+                operation.progress(done as u64, layers.len() as u64);
                 tracing::info!(done, of = layers.len(), "hot copies are checked or made anew");
             }
         }

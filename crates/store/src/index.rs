@@ -11,7 +11,7 @@
 //! layer below is compared when a chain is put together: a delta over any other layer would give
 //! memory that no guest ever had.
 
-use forkd_types::{ByteCount, LayerId, PAGE_BYTES, PageCount, PageRun};
+use forkd_types::{ByteCount, LayerId, PAGE_BYTES, PageCount, PageRun, limit};
 
 use crate::StoreError;
 
@@ -22,6 +22,7 @@ const RUN_BYTES: usize = 16;
 const ID_BYTES: usize = 24;
 const ZERO_RUN: u64 = 1 << 63;
 const HAS_PAGE_CHECKSUM: u8 = 1;
+const PAGES_PER_MIB: u64 = (1 << 20) / PAGE_BYTES;
 
 // Tripwires: a change of the format needs a new VERSION and a way to read, or refuse by name, the
 // old one.
@@ -157,6 +158,9 @@ fn parse(id: &LayerId, bytes: &[u8]) -> Result<LayerIndex, &'static str> {
         _ => return Err("its index does not name the layer below as its kind demands"),
     };
     let pages = u64::from_le_bytes(word(bytes, 56)?);
+    if pages > limit::MEM_SIZE_MIB_MAX * PAGES_PER_MIB {
+        return Err("its index states more memory than a guest can have");
+    }
     let runs = u64::from_le_bytes(word(bytes, 64)?);
     if body.len() as u64 != runs.saturating_mul(RUN_BYTES as u64) {
         return Err("its index has not the number of runs that it states");
@@ -231,6 +235,17 @@ mod tests {
             }
             assert!(LayerIndex::decode(&index.id, &bytes[..at]).is_err(), "cut at {at}");
         }
+    }
+
+    #[test]
+    fn more_memory_than_a_guest_can_have_is_refused() {
+        let whole = ByteCount::from_mib(limit::MEM_SIZE_MIB_MAX);
+        let largest = LayerIndex { memory: whole, ..index() };
+        assert!(LayerIndex::decode(&largest.id, &largest.encode()).is_ok());
+        let memory = whole + ByteCount::new(PAGE_BYTES);
+        let beyond = LayerIndex { memory, ..index() };
+        let error = LayerIndex::decode(&beyond.id, &beyond.encode()).unwrap_err();
+        assert!(error.to_string().contains("more memory"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 #![expect(clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
+mod contract;
 mod environment;
 mod guard;
 mod inspect;
@@ -17,6 +18,7 @@ mod sandbox;
 mod small_tmpfs;
 mod witness;
 
+pub use contract::{Answered, Asked, ContractProxy, Document};
 pub use environment::{Lab, block_on};
 pub use reference::{Comparison, ReferenceProbe};
 pub use sandbox::{Guest, Output};

@@ -8,6 +8,8 @@
 //! Does not do: decide what a branch is, know snapshots, talk to the guest agent, keep files.
 
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod guest_ram;
 mod paused;
 pub mod qemu;

@@ -12,6 +12,7 @@ mod command;
 mod conformance;
 mod crash;
 mod demo;
+mod fuzz;
 mod images;
 mod lint;
 mod node;
@@ -53,6 +54,8 @@ enum Verb {
     Prove(prove::Options),
     /// Crash a store again and again and check what is left.
     Crash(crash::Options),
+    /// Search for inputs that break the parsers of foreign bytes.
+    Fuzz(fuzz::Options),
     /// Prepare everything and run the SDKs' tests against daemons with real guests.
     Conformance(conformance::Options),
     /// Write the SDKs' generated files.
@@ -91,6 +94,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Test(options) => return test::run(&workspace, &options),
         Verb::Prove(options) => return prove::run(&workspace, &options),
         Verb::Crash(options) => return crash::run(&workspace, &options),
+        Verb::Fuzz(options) => return fuzz::run(&workspace, &options),
         Verb::Conformance(options) => return conformance::run(&workspace, &options),
         Verb::Sdk => python::generate(&workspace)?,
         Verb::Lint => return lint::run(&workspace),

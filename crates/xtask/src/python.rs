@@ -25,11 +25,12 @@ const CHECKS: [(&str, &[&str]); 3] = [
 ];
 
 /// What ruff looks at, from the SDK's folder.
-const FOLDERS: [&str; 5] = [
+const FOLDERS: [&str; 6] = [
     ".",
     "../conformance",
     "../../recipes/code-interpreter",
     "../../recipes/parallel-pytest",
+    "../../recipes/postgresql-fixture",
     "../../recipes/tree-search",
 ];
 

@@ -31,7 +31,9 @@ pub(crate) async fn list(State(app): State<App>) -> Json<Vec<Snapshot>> {
 /// comes at once, with 202. In every case the build is an operation, which goes on when the client
 /// goes away, and of which nothing is left when it is cancelled.
 #[utoipa::path(post, path = "/v1/snapshots", tag = "snapshots", request_body = CreateSnapshot,
-    responses((status = 201, body = Snapshot),
+    responses((status = 200, body = String, content_type = "application/x-ndjson",
+            description = "For `Accept: application/x-ndjson`: a `BuildEvent` a line"),
+        (status = 201, body = Snapshot),
         (status = 202, body = Snapshot, description = "The template is being built"),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such image"),

@@ -40,12 +40,14 @@ pub enum OperationKind {
     Publish,
     /// Merges layers or overlays of a running sandbox.
     Flatten,
+    /// After a start: makes missing hot copies from durable ones, and checks what is there.
+    Restore,
 }
 
 impl OperationKind {
     /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Template, Self::Branch, Self::Compact, Self::Publish, Self::Flatten];
+    pub const ALL: [Self; 6] =
+        [Self::Template, Self::Branch, Self::Compact, Self::Publish, Self::Flatten, Self::Restore];
 
     /// Its name on the wire.
     #[must_use]
@@ -56,6 +58,7 @@ impl OperationKind {
             Self::Compact => "compact",
             Self::Publish => "publish",
             Self::Flatten => "flatten",
+            Self::Restore => "restore",
         }
     }
 

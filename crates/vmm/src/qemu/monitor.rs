@@ -95,7 +95,11 @@ impl Monitor {
     /// Connects to `socket` and shakes hands.
     pub(crate) fn connect(socket: &Path, deadline: Duration) -> Result<Self, VmmError> {
         let failed = |source| VmmError::Monitor { command: "greeting", source };
-        let stream = UnixStream::connect(socket).map_err(failed)?;
+        Self::greet(UnixStream::connect(socket).map_err(failed)?, deadline)
+    }
+
+    /// Shakes hands on a connection.
+    pub(crate) fn greet(stream: UnixStream, deadline: Duration) -> Result<Self, VmmError> {
         let mut monitor = Self {
             stream,
             received: Vec::with_capacity(4096),
@@ -235,7 +239,8 @@ impl Monitor {
 
     fn note_event(&mut self, message: &Value) {
         let Ok(event) = EventStamp::deserialize(message) else { return };
-        let at_us = event.timestamp.seconds * 1_000_000 + event.timestamp.microseconds;
+        let Stamp { seconds, microseconds } = event.timestamp;
+        let at_us = seconds.saturating_mul(1_000_000).saturating_add(microseconds);
         match event.event.as_str() {
             "STOP" => self.transitions.stopped_at_us = Some(at_us),
             "RESUME" => self.transitions.resumed_at_us = Some(at_us),
@@ -382,6 +387,15 @@ mod tests {
         let mut monitor = against(GREETING, &[b"{\"return\":{}}\r\n", STOP]).unwrap();
         monitor.execute(&qapi::qmp::stop {}, SOON).unwrap();
         assert_eq!(monitor.transitions().stopped_at_us, Some(2_000_005));
+    }
+
+    #[test]
+    fn an_event_of_an_impossible_time_harms_nothing() {
+        const STOP: &[u8] = b"{\"timestamp\":{\"seconds\":18446744073709551615,\
+            \"microseconds\":5},\"event\":\"STOP\"}\r\n{\"return\":{}}\r\n";
+        let mut monitor = against(GREETING, &[b"{\"return\":{}}\r\n", STOP]).unwrap();
+        monitor.execute(&qapi::qmp::stop {}, SOON).unwrap();
+        assert_eq!(monitor.transitions().stopped_at_us, Some(u64::MAX));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use super::libtest::{self, Counts};
 use super::{kvm, sdk};
+use crate::fuzz;
 use crate::node;
 use crate::progress::say;
 use crate::tidy::Metadata;
@@ -24,6 +25,9 @@ const BOOT_TESTS: (&str, &str) = ("forkd-agent", "boot");
 /// How the names of test programs that need kernel features start.
 const KERNEL_PREFIX: &str = "kernel_";
 
+/// How long the tier searches in each fuzz target; `make fuzz SECONDS=` for longer.
+const FUZZ_SECONDS: u64 = 8;
+
 /// Write protection of shared memory came with this Linux.
 const LINUX_MINIMUM: (u32, u32) = (5, 19);
 
@@ -34,6 +38,7 @@ const CAPABILITY_PTRACE_BIT: u32 = 19;
 #[derive(Debug, Clone, Copy, PartialEq, clap::ValueEnum)]
 pub(super) enum Tier {
     Pure,
+    Fuzz,
     Python,
     #[value(name = "typescript")]
     TypeScript,
@@ -58,8 +63,9 @@ pub(super) enum Outcome {
 }
 
 impl Tier {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Pure,
+        Self::Fuzz,
         Self::Python,
         Self::TypeScript,
         Self::Kernel,
@@ -71,6 +77,7 @@ impl Tier {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pure => "pure",
+            Self::Fuzz => "fuzz",
             Self::Python => "Python",
             Self::TypeScript => "TypeScript",
             Self::Kernel => "kernel",
@@ -83,7 +90,7 @@ impl Tier {
     /// Why this machine cannot run it.
     fn obstacle(self) -> Option<String> {
         match self {
-            Self::Pure | Self::Python => None,
+            Self::Pure | Self::Fuzz | Self::Python => None,
             Self::TypeScript => node::obstacle(),
             Self::Kernel => userfaultfd_obstacle(),
             Self::Vm | Self::Kvm => qemu_obstacle(),
@@ -93,7 +100,7 @@ impl Tier {
 
     /// Whether its tests are run by something else than cargo.
     fn has_own_programs(self) -> bool {
-        matches!(self, Self::Python | Self::TypeScript | Self::Conformance | Self::Kvm)
+        !matches!(self, Self::Pure | Self::Kernel | Self::Vm)
     }
 }
 
@@ -133,6 +140,7 @@ pub(super) fn run(
         Tier::Python => sdk::python(workspace, &mut harness),
         Tier::TypeScript => sdk::typescript(workspace, &mut harness),
         Tier::Conformance => sdk::conformance(workspace, &mut harness),
+        Tier::Fuzz => fuzz(workspace, &mut harness),
         Tier::Pure | Tier::Kernel | Tier::Vm => Ok(true),
     };
     match own {
@@ -191,6 +199,26 @@ impl Harness {
     }
 }
 
+/// Searches in every fuzz target for a short time, each told as a test.
+fn fuzz(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
+    let reports = fuzz::search(workspace, &[], FUZZ_SECONDS)?;
+    let failed = reports.iter().filter(|report| report.outcome.is_err()).count();
+    for report in &reports {
+        let (word, said) = match &report.outcome {
+            Ok(executed) => ("ok", format!("{executed} inputs")),
+            Err(what) => ("FAILED", what.clone()),
+        };
+        if report.outcome.is_err() {
+            say(&format!("{}: {said}", report.target));
+        }
+        harness.line(format!("{}: {said}\n", report.target).as_bytes())?;
+        harness.line(format!("test fuzz::{} ... {word}\n", report.target).as_bytes())?;
+    }
+    let passed = reports.len() - failed;
+    harness.line(format!("test result: {passed} passed; {failed} failed\n").as_bytes())?;
+    Ok(true)
+}
+
 /// The cargo commands of a tier; none if it has no tests.
 fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
     let has_system_tests = metadata.packages.iter().any(|package| package.name == SYSTEM_TESTS);
@@ -228,7 +256,7 @@ fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
             vec![programs]
         }
         Tier::Vm => vm_commands(metadata),
-        Tier::Python | Tier::TypeScript | Tier::Conformance | Tier::Kvm => Vec::new(),
+        Tier::Fuzz | Tier::Python | Tier::TypeScript | Tier::Conformance | Tier::Kvm => Vec::new(),
     }
 }
 

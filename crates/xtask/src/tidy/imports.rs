@@ -16,7 +16,7 @@ const FOR_ALL: &str = "types";
 const FOR_TESTS: &str = "testkit";
 
 /// Crates that may import anything: they look at the whole.
-const IMPORT_ANYTHING: [&str; 3] = ["bench", "system-tests", "testkit"];
+const IMPORT_ANYTHING: [&str; 4] = ["bench", "fuzz", "system-tests", "testkit"];
 
 /// Each crate and what it may import besides `types`. A crate that is not here imports nothing.
 const ALLOWED: [(&str, &[&str]); 11] = [

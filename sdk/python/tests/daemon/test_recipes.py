@@ -53,3 +53,9 @@ def test_parallel_pytest_runs_every_test_once(client: Client) -> None:
     figures = play("parallel-pytest")
     assert (figures["children"], figures["passed"], figures["failed"]) == (3, 19, 0)
     assert nothing_but_templates(client)
+
+
+def test_each_copy_of_a_postgresql_server_at_work_is_consistent(client: Client) -> None:
+    figures = play("postgresql-fixture")
+    assert (figures["copies"], figures["consistent"], figures["source_goes_on"]) == (3, 3, True)
+    assert nothing_but_templates(client)

@@ -145,8 +145,9 @@ export interface Operation {
   /** Its name, `op-` and twelve hexadecimal digits. */
   readonly id: string;
   /**
-   * `template`, `branch`, `compact`, `publish` (makes a snapshot durable) or `flatten` (merges
-   * layers or overlays of a running sandbox).
+   * `template`, `branch`, `compact`, `publish` (makes a snapshot durable), `flatten` (merges layers
+   * or overlays of a running sandbox) or `restore` (after a start of the daemon, makes missing hot
+   * copies and checks what is there).
    */
   readonly kind: string;
   /** `running`, `succeeded`, `failed` or `cancelled`. */

@@ -1,0 +1,5 @@
+//! See `forkd_fuzz::guest_frames`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| forkd_fuzz::guest_frames::check(input));
