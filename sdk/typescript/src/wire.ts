@@ -84,8 +84,6 @@ export class NodeWire {
       init.signal.addEventListener("abort", stop, { once: true });
       request.on("close", () => init.signal.removeEventListener("abort", stop));
       request.on("response", (answer) => {
-        // A body that nobody reads may break off.
-        answer.on("error", () => {});
         resolve({
           status: answer.statusCode ?? 0,
           headers: { get: (name) => answer.headers[name]?.toString() ?? null },

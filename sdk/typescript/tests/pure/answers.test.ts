@@ -8,7 +8,7 @@ import * as errors from "forkd-sdk/errors";
 
 import { base64Of } from "../../src/core/bytes.js";
 import { BY_CODE } from "../../src/generated/codes.js";
-import { readSandbox, readSnapshot } from "../../src/generated/models.js";
+import { readSandbox, readSnapshot, readVersion } from "../../src/generated/models.js";
 import * as fake from "../fake.js";
 import { FakeDaemon } from "../fake.js";
 
@@ -80,6 +80,7 @@ test("what is no forkd daemon is not understood", async () => {
     daemon.routes["GET /version"] = answer;
     await thrown(errors.NotUnderstoodError, () => daemon.client().version());
   }
+  assert.throws(() => readVersion({ api: "v1" }, ""), /the answer lacks `Version\.version`/);
 });
 
 test("unknown fields are left out, missing optional ones are undefined", () => {

@@ -12,7 +12,7 @@ import { after, test } from "node:test";
 import { Client } from "forkd-sdk";
 import * as errors from "forkd-sdk/errors";
 
-import { OutputSource } from "../../src/core/source.js";
+import { OutputSource, WatchSource } from "../../src/core/source.js";
 import { ByteStream, Stream } from "../../src/stream.js";
 import { Transport } from "../../src/transport.js";
 import type { Call } from "../../src/core/call.js";
@@ -49,6 +49,9 @@ function call(more: Partial<Call<string>> = {}): Call<string> {
 }
 
 const transport = (address: string): Transport => new Transport(parse(address), { maxRetries: 0 });
+
+/** Something is waited for by now. */
+const waited = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 20));
 
 const UNTIL_FETCH_WOULD_GIVE_UP: (number | null | undefined)[] = [undefined, 1000, null];
 
@@ -153,9 +156,15 @@ test("a stream comes piece by piece, and ends when it is closed", async () => {
     const events = await client.events();
     assert.equal((await events.next()).value?.type, "sandbox.dead");
     const next = events.next();
+    await waited();
     await events.close();
     assert.equal((await next).done, true);
     await ended.at(-1);
+    const changes = await new Stream(transport(address), new WatchSource("s", "/", false)).open();
+    const change = changes.next();
+    await waited();
+    await changes.close();
+    assert.equal((await change).done, true, "what cannot be asked for again ends well, too");
     const bytes = { method: "GET", path: "/", parse: () => {} } as const;
     const file = await ByteStream.open(transport(address), bytes);
     // It is left without having been read.
