@@ -1,8 +1,9 @@
-//! `lint`: formatting, clippy, the SDK and the house rules. All of them run, whatever fails first.
+//! `lint`: formatting, clippy, the SDKs and the house rules. All of them run, whatever fails first.
 
 use std::process::ExitCode;
 
 use crate::command::run_visible;
+use crate::node::Node;
 use crate::progress::say;
 use crate::workspace::Workspace;
 use crate::{python, tidy};
@@ -28,6 +29,10 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
             say(&format!("the Python SDK cannot be checked: {error:#}"));
             failed.push("Python SDK");
         }
+    }
+    if let Err(error) = Node::prepare(workspace) {
+        say(&format!("the TypeScript SDK cannot be checked: {error:#}"));
+        failed.push("TypeScript SDK");
     }
     if tidy::run(workspace)? != ExitCode::SUCCESS {
         failed.push("tidy");

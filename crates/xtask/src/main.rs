@@ -9,11 +9,13 @@
 
 mod build;
 mod command;
+mod conformance;
 mod crash;
 mod demo;
 mod fuzz;
 mod images;
 mod lint;
+mod node;
 mod progress;
 mod prove;
 mod python;
@@ -54,11 +56,11 @@ enum Verb {
     Crash(crash::Options),
     /// Search for inputs that break the parsers of foreign bytes.
     Fuzz(fuzz::Options),
-    /// Prepare everything and run the SDK's tests against a daemon with real guests.
-    Conformance(python::ConformanceOptions),
-    /// Write the SDK's generated files.
+    /// Prepare everything and run the SDKs' tests against daemons with real guests.
+    Conformance(conformance::Options),
+    /// Write the SDKs' generated files.
     Sdk,
-    /// Check formatting, clippy, the SDK and the house rules.
+    /// Check formatting, clippy, the SDKs and the house rules.
     Lint,
     /// Check the house rules only; reports all findings at once.
     Tidy,
@@ -93,7 +95,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Prove(options) => return prove::run(&workspace, &options),
         Verb::Crash(options) => return crash::run(&workspace, &options),
         Verb::Fuzz(options) => return fuzz::run(&workspace, &options),
-        Verb::Conformance(options) => return python::conformance(&workspace, &options),
+        Verb::Conformance(options) => return conformance::run(&workspace, &options),
         Verb::Sdk => python::generate(&workspace)?,
         Verb::Lint => return lint::run(&workspace),
         Verb::Tidy => return tidy::run(&workspace),

@@ -5,15 +5,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use anyhow::Context;
 use sha2::{Digest as _, Sha256};
 
 use crate::command::{output, run_logged, run_visible};
-use crate::progress::{Step, say};
+use crate::progress::Step;
 use crate::workspace::Workspace;
-use crate::{build, images, setup};
 
 /// The SDK, from the root.
 const SDK: &str = "sdk/python";
@@ -34,14 +33,6 @@ const FOLDERS: [&str; 6] = [
     "../../recipes/postgresql-fixture",
     "../../recipes/tree-search",
 ];
-
-/// Options of `conformance`.
-#[derive(clap::Args)]
-pub(crate) struct ConformanceOptions {
-    /// Passed to pytest as they are.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<String>,
-}
 
 /// The environment with the SDK and its tools, made if need be.
 #[derive(Debug)]
@@ -98,8 +89,8 @@ impl Python {
         command
     }
 
-    /// The tests that need no daemon.
-    pub(crate) fn pure_tests(&self) -> Command {
+    /// pytest; without more arguments it runs the tests that need no daemon.
+    pub(crate) fn tests(&self) -> Command {
         let mut command = self.command();
         command.args(["-m", "pytest", "-v", "--tb=short", "--color=no"]);
         command
@@ -125,25 +116,8 @@ pub(crate) fn lint(workspace: &Workspace) -> anyhow::Result<Vec<&'static str>> {
     Ok(CHECKS.iter().filter(|(_, arguments)| failed(arguments)).map(|(name, _)| *name).collect())
 }
 
-/// `sdk`: writes the SDK's generated files.
+/// `sdk`: writes the generated files of all SDKs.
 pub(crate) fn generate(workspace: &Workspace) -> anyhow::Result<()> {
     let python = Python::prepare(workspace)?;
     run_visible(python.command().arg("scripts/generate.py"))
-}
-
-/// `conformance`: the SDK against a daemon of its own with real guests.
-pub(crate) fn conformance(
-    workspace: &Workspace,
-    options: &ConformanceOptions,
-) -> anyhow::Result<ExitCode> {
-    setup::run(workspace)?;
-    build::run(workspace)?;
-    images::run(workspace, &images::Options::default())?;
-    let python = Python::prepare(workspace)?;
-    let mut tests = python.command();
-    tests.args(["-m", "pytest", "tests/daemon"]).args(&options.arguments);
-    tests.env("FORKD", workspace.forkd()).env("FORKD_IMAGE_DIR", workspace.images());
-    let well = run_visible(&mut tests).is_ok();
-    say(if well { "conformance: all well" } else { "conformance: FAILED" });
-    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -2,7 +2,9 @@
 //!
 //! Silent when nothing is missing. Without root it changes nothing and prints the command to run.
 
+use std::env;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, bail};
@@ -33,6 +35,29 @@ const PACKAGES: &[(&str, &str)] = &[
 /// Packages that only a user other than root needs.
 const PACKAGES_WITHOUT_ROOT: &[(&str, &str)] = &[("uidmap", "user namespace for mmdebstrap")];
 
+/// Programs that the tests of the SDKs need: each with its package, and what it is for. They may be
+/// there without their package.
+const PROGRAMS_FOR_SDKS: &[(&str, &str, &str)] = &[
+    ("curl", "curl", "requests in the guides"),
+    ("node", "nodejs", "TypeScript SDK"),
+    ("npm", "npm", "tools of the TypeScript SDK"),
+];
+
+/// Installs what the tests of the SDKs need besides.
+pub(crate) fn for_sdks(workspace: &Workspace) -> anyhow::Result<()> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    let missing = programs_not_in(&folders);
+    if missing.is_empty() { Ok(()) } else { get(workspace, &missing) }
+}
+
+/// The packages of programs that are in none of the folders.
+fn programs_not_in(folders: &[PathBuf]) -> Vec<&'static str> {
+    let is_there = |program: &str| folders.iter().any(|folder| folder.join(program).is_file());
+    let missing = PROGRAMS_FOR_SDKS.iter().filter(|(program, ..)| !is_there(program));
+    missing.map(|(_, package, _)| *package).collect()
+}
+
 /// Installs what is missing.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     let is_root = rustix::process::geteuid().is_root();
@@ -52,17 +77,19 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
         );
     }
     let missing = missing(&wanted)?;
-    if missing.is_empty() {
-        return Ok(());
-    }
-    if !is_root {
+    if missing.is_empty() { Ok(()) } else { get(workspace, &missing) }
+}
+
+/// Installs packages, or says how.
+fn get(workspace: &Workspace, missing: &[&str]) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
         bail!(
             "missing packages; run: sudo apt-get update && sudo apt-get install -y \
              --no-install-recommends {}",
             missing.join(" ")
         );
     }
-    install(workspace, &missing)
+    install(workspace, missing)
 }
 
 /// One field of an `os-release` file, without quotes.
@@ -142,8 +169,19 @@ mod tests {
     }
 
     #[test]
+    fn packages_of_programs_that_are_nowhere_are_missing() {
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        fs::write(folders[1].path().join("node"), "").unwrap();
+        let folders = folders.each_ref().map(|folder| folder.path().to_owned());
+        assert_eq!(programs_not_in(&folders), ["curl", "npm"]);
+        assert_eq!(programs_not_in(&folders[..1]), ["curl", "nodejs", "npm"]);
+    }
+
+    #[test]
     fn every_package_says_what_it_is_for() {
-        for (name, purpose) in PACKAGES.iter().chain(PACKAGES_WITHOUT_ROOT) {
+        let packages = PACKAGES.iter().chain(PACKAGES_WITHOUT_ROOT).copied();
+        let programs = PROGRAMS_FOR_SDKS.iter().map(|(_, package, purpose)| (*package, *purpose));
+        for (name, purpose) in packages.chain(programs) {
             assert!(!purpose.is_empty(), "{name}");
         }
     }

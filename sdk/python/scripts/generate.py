@@ -1,12 +1,11 @@
-"""Writes the SDK's generated files; `--check` only tells which of them are not current.
+"""Writes the SDKs' generated files; `--check` only tells which of them are not current.
 
 | file | from |
 |---|---|
 | `models.py` | the schemas of `openapi/v1.json` |
 | `_codes.py` | the error catalogue, `crates/api/src/catalogue.rs` |
 | `_sync/*.py` | `_async/*.py`, by leaving `async` and `await` out |
-
-`ahead.json` has what the interface does not have yet; what it has meanwhile is taken out there.
+| those of the TypeScript SDK | see `typescript.py` |
 
 Guarantees: the same input gives the same bytes. Writes nowhere else.
 """
@@ -22,10 +21,12 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import typescript
+
 PYTHON = Path(__file__).resolve().parents[1]
 ROOT = PYTHON.parents[1]
 PACKAGE = PYTHON / "src" / "forkd_sdk"
-AHEAD = PYTHON / "scripts" / "ahead.json"
+TYPESCRIPT = ROOT / "sdk" / "typescript" / "src" / "generated"
 WIDTH = 92
 
 Schema = dict[str, Any]
@@ -68,13 +69,7 @@ def schemas() -> dict[str, Schema]:
         used |= wanted
         wanted = set().union(*(references(known[name]) for name in wanted)) - used
     # Requests are built by functions with arguments; their schemas give no class.
-    known = {name: schema for name, schema in known.items() if name in used}
-    for name, addition in ahead().items():
-        known.setdefault(name, addition)
-        properties: Schema = known[name].get("properties", {})
-        for field, schema in addition["properties"].items():
-            properties.setdefault(field, schema)
-    return known
+    return {name: schema for name, schema in known.items() if name in used}
 
 
 def references(value: Any) -> set[str]:
@@ -85,24 +80,6 @@ def references(value: Any) -> set[str]:
         return set()
     own = reference(value)
     return references(list(value.values())) | ({own} if own else set())
-
-
-def ahead() -> dict[str, Schema]:
-    """Schemas that the SDK knows and the interface does not have yet."""
-    found: dict[str, Schema] = json.loads(AHEAD.read_text())
-    return found
-
-
-def still_ahead() -> dict[str, Schema]:
-    """The same, without what the interface has meanwhile."""
-    known = json.loads((ROOT / "openapi" / "v1.json").read_text())["components"]["schemas"]
-    left = {}
-    for name, schema in ahead().items():
-        there = known.get(name, {}).get("properties", {})
-        fields = {field: kind for field, kind in schema["properties"].items() if field not in there}
-        if fields:
-            left[name] = schema | {"properties": fields}
-    return left
 
 
 def reference(schema: Schema) -> str | None:
@@ -294,7 +271,9 @@ def outputs() -> dict[Path, str]:
         if source.name not in HAND_WRITTEN:
             text = without_async(source.read_text(), f"_async/{source.name}")
             files[PACKAGE / "_sync" / source.name] = text
-    return {path: formatted(text) for path, text in files.items()}
+    found = {path: formatted(text) for path, text in files.items()}
+    more = typescript.outputs(schemas(), catalogue())
+    return found | {TYPESCRIPT / name: text for name, text in more.items()}
 
 
 def stale() -> list[Path]:
@@ -311,7 +290,6 @@ def main() -> int:
         for path in found:
             print(f"{path.relative_to(ROOT)} is not current: run `make sdk` and commit it")
         return bool(found)
-    AHEAD.write_text(json.dumps(still_ahead(), indent=2) + "\n")
     for path, text in outputs().items():
         path.write_text(text)
     return 0

@@ -3,9 +3,11 @@
 //! | tier | what | needs |
 //! |---|---|---|
 //! | pure | the crates' own tests and documentation examples | nothing |
-//! | SDK | the Python SDK's tests that need no daemon | Python |
+//! | Python | the Python SDK's tests that need no daemon | Python |
+//! | TypeScript | the TypeScript SDK's tests that need no daemon | Node, npm |
 //! | kernel | test programs named `kernel_*` | userfaultfd with write protection |
 //! | VM | the package `forkd-system-tests`, the guest agent's boot tests | QEMU, guest images |
+//! | conformance | scenarios and documents with the SDKs | QEMU, guest images, Node, npm |
 //! | KVM | some of them on KVM, in an emulated machine | QEMU, guest images |
 //!
 //! Guarantees: a tier that could not run is reported with the reason, never counted as passed. A
@@ -15,6 +17,7 @@
 mod kvm;
 mod libtest;
 mod pytest;
+mod sdk;
 mod tier;
 
 use std::process::ExitCode;
@@ -42,6 +45,7 @@ pub(crate) struct Options {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     setup::run(workspace)?;
+    setup::for_sdks(workspace)?;
     build::run(workspace)?;
     images::run(workspace, &images::Options::default())?;
     let metadata = tidy::metadata(workspace)?;
@@ -52,7 +56,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
         }
     }
     say("");
-    say(&format!("{:8} {:>7} {:>7} {:>8}", "tier", "passed", "failed", "ignored"));
+    say(&format!("{:11} {:>7} {:>7} {:>8}", "tier", "passed", "failed", "ignored"));
     let mut failed = false;
     for (tier, outcome) in &reports {
         failed |= outcome.is_failure(options.require_all);
@@ -68,11 +72,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 fn summary(tier: Tier, outcome: &Outcome) -> Vec<String> {
     let name = tier.name();
     match outcome {
-        Outcome::NotRun(reason) => vec![format!("{name:8} not run: {reason}")],
-        Outcome::Absent => vec![format!("{name:8} has no tests")],
+        Outcome::NotRun(reason) => vec![format!("{name:11} not run: {reason}")],
+        Outcome::Absent => vec![format!("{name:11} has no tests")],
         Outcome::Ran { counts, error, log } => {
             let mut lines = vec![format!(
-                "{name:8} {:>7} {:>7} {:>8}",
+                "{name:11} {:>7} {:>7} {:>8}",
                 counts.passed, counts.failed, counts.ignored
             )];
             lines.extend(counts.failures.iter().map(|test| format!("    failed: {test}")));
@@ -97,7 +101,7 @@ mod tests {
     #[test]
     fn a_tier_that_could_not_run_says_why_and_never_shows_a_count() {
         let lines = summary(Tier::Kernel, &Outcome::NotRun("no userfaultfd".to_owned()));
-        assert_eq!(lines, ["kernel   not run: no userfaultfd"]);
+        assert_eq!(lines, ["kernel      not run: no userfaultfd"]);
     }
 
     #[test]

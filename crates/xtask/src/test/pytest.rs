@@ -1,34 +1,7 @@
-//! The SDK tier: pytest, its words told as those of Rust's test harness. Only `run` does I/O.
-
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
-
-use anyhow::Context;
-
-use super::tier::Harness;
-use crate::python::Python;
-use crate::workspace::Workspace;
-
-/// Runs the SDK's tests that need no daemon. Tells whether pytest succeeded.
-pub(super) fn run(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
-    let mut tests = Python::prepare(workspace)?.pure_tests();
-    let mut child = tests
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("start the Python SDK's tests")?;
-    let stdout = child.stdout.take().context("pytest's output is piped")?;
-    for line in BufReader::new(stdout).split(b'\n') {
-        let line = line.context("read pytest's output")?;
-        let mut told = translated(&String::from_utf8_lossy(&line));
-        told.push('\n');
-        harness.line(told.as_bytes())?;
-    }
-    Ok(child.wait()?.success())
-}
+//! Reading what pytest prints: its words told as those of Rust's test harness. Pure.
 
 /// A line as Rust's harness would have said it; others stay.
-fn translated(line: &str) -> String {
+pub(super) fn translated(line: &str) -> String {
     let bare = line.trim_matches('=').trim();
     if line.starts_with("===") && bare == "FAILURES" {
         return "failures:".to_owned();

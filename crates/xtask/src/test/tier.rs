@@ -8,8 +8,9 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use super::libtest::{self, Counts};
-use super::{kvm, pytest};
+use super::{kvm, sdk};
 use crate::fuzz;
+use crate::node;
 use crate::progress::say;
 use crate::tidy::Metadata;
 use crate::workspace::Workspace;
@@ -38,9 +39,12 @@ const CAPABILITY_PTRACE_BIT: u32 = 19;
 pub(super) enum Tier {
     Pure,
     Fuzz,
-    Sdk,
+    Python,
+    #[value(name = "typescript")]
+    TypeScript,
     Kernel,
     Vm,
+    Conformance,
     Kvm,
 }
 
@@ -59,16 +63,26 @@ pub(super) enum Outcome {
 }
 
 impl Tier {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Pure, Self::Fuzz, Self::Sdk, Self::Kernel, Self::Vm, Self::Kvm];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Pure,
+        Self::Fuzz,
+        Self::Python,
+        Self::TypeScript,
+        Self::Kernel,
+        Self::Vm,
+        Self::Conformance,
+        Self::Kvm,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pure => "pure",
             Self::Fuzz => "fuzz",
-            Self::Sdk => "SDK",
+            Self::Python => "Python",
+            Self::TypeScript => "TypeScript",
             Self::Kernel => "kernel",
             Self::Vm => "VM",
+            Self::Conformance => "conformance",
             Self::Kvm => "KVM",
         }
     }
@@ -76,17 +90,17 @@ impl Tier {
     /// Why this machine cannot run it.
     fn obstacle(self) -> Option<String> {
         match self {
-            Self::Pure | Self::Fuzz | Self::Sdk => None,
+            Self::Pure | Self::Fuzz | Self::Python => None,
+            Self::TypeScript => node::obstacle(),
             Self::Kernel => userfaultfd_obstacle(),
-            Self::Vm | Self::Kvm => {
-                let probe = Command::new("qemu-system-x86_64")
-                    .arg("--version")
-                    .stdout(Stdio::null())
-                    .status();
-                let works = probe.is_ok_and(|status| status.success());
-                (!works).then(|| "qemu-system-x86_64 does not run".to_owned())
-            }
+            Self::Vm | Self::Kvm => qemu_obstacle(),
+            Self::Conformance => qemu_obstacle().or_else(node::obstacle),
         }
+    }
+
+    /// Whether its tests are run by something else than cargo.
+    fn has_own_programs(self) -> bool {
+        !matches!(self, Self::Pure | Self::Kernel | Self::Vm)
     }
 }
 
@@ -108,7 +122,7 @@ pub(super) fn run(
     metadata: &Metadata,
 ) -> anyhow::Result<Outcome> {
     let commands = commands(tier, metadata);
-    if commands.is_empty() && !matches!(tier, Tier::Fuzz | Tier::Kvm | Tier::Sdk) {
+    if commands.is_empty() && !tier.has_own_programs() {
         return Ok(Outcome::Absent);
     }
     if let Some(reason) = tier.obstacle() {
@@ -123,7 +137,9 @@ pub(super) fn run(
     let mut trouble = None;
     let own = match tier {
         Tier::Kvm => kvm::run(workspace, &mut harness),
-        Tier::Sdk => pytest::run(workspace, &mut harness),
+        Tier::Python => sdk::python(workspace, &mut harness),
+        Tier::TypeScript => sdk::typescript(workspace, &mut harness),
+        Tier::Conformance => sdk::conformance(workspace, &mut harness),
         Tier::Fuzz => fuzz(workspace, &mut harness),
         Tier::Pure | Tier::Kernel | Tier::Vm => Ok(true),
     };
@@ -240,8 +256,7 @@ fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
             vec![programs]
         }
         Tier::Vm => vm_commands(metadata),
-        // Their tests are not run by cargo.
-        Tier::Fuzz | Tier::Kvm | Tier::Sdk => Vec::new(),
+        Tier::Fuzz | Tier::Python | Tier::TypeScript | Tier::Conformance | Tier::Kvm => Vec::new(),
     }
 }
 
@@ -289,6 +304,13 @@ fn run_cargo(
         bytes.clear();
     }
     Ok(child.wait()?.success())
+}
+
+/// Why guests cannot be run here.
+fn qemu_obstacle() -> Option<String> {
+    let probe = Command::new("qemu-system-x86_64").arg("--version").stdout(Stdio::null()).status();
+    let works = probe.is_ok_and(|status| status.success());
+    (!works).then(|| "qemu-system-x86_64 does not run".to_owned())
 }
 
 /// Why userfaultfd cannot be used for branches here.

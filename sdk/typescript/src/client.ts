@@ -1,0 +1,224 @@
+/** One daemon, and everything about it that belongs to no single sandbox. */
+
+import "./core/dispose.js";
+import { NotUnderstoodError } from "./core/failure.js";
+import * as flow from "./core/flow.js";
+import * as request from "./core/request.js";
+import type { BuildOptions, EventFilter, StartOptions } from "./core/request.js";
+import type { Event } from "./core/result.js";
+import { BuildSource, EventsSource } from "./core/source.js";
+import { parse, shown } from "./core/target.js";
+import { credentials, RETRIES, target } from "./environment.js";
+import type * as models from "./generated/models.js";
+import { Sandbox, Snapshot } from "./sandbox.js";
+import { Stream } from "./stream.js";
+import { Transport } from "./transport.js";
+import type { Fetch } from "./wire.js";
+
+/** The sandboxes of a daemon. */
+export class Sandboxes {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** All of them, or those that have this metadata. */
+  async list(
+    options: { metadata?: Readonly<Record<string, string>> | undefined } = {},
+  ): Promise<Sandbox[]> {
+    const found = await this.#transport.send(request.sandboxes(options.metadata));
+    return found.map((info) => new Sandbox(this.#transport, info));
+  }
+
+  /** Starts one; see `Sandbox.create`. */
+  async create(template = "python", options: StartOptions = {}): Promise<Sandbox> {
+    return new Sandbox(this.#transport, await flow.create(this.#transport, template, options));
+  }
+
+  /** One that runs already. */
+  async connect(id: string): Promise<Sandbox> {
+    return new Sandbox(this.#transport, await this.#transport.send(request.sandbox(id)));
+  }
+
+  /** Removes one. */
+  remove(id: string): Promise<void> {
+    return this.#transport.send(request.removeSandbox(id));
+  }
+}
+
+/** The snapshots of a daemon, templates among them. */
+export class Snapshots {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** All of them, whatever their status. */
+  async list(): Promise<Snapshot[]> {
+    const found = await this.#transport.send(request.snapshots());
+    return found.map((info) => new Snapshot(this.#transport, info));
+  }
+
+  /** One of them. */
+  async get(tag: string): Promise<Snapshot> {
+    return new Snapshot(this.#transport, await this.info(tag));
+  }
+
+  /** One of them and its place among others. */
+  info(tag: string): Promise<models.SnapshotInfo> {
+    return this.#transport.send(request.snapshotInfo(tag));
+  }
+
+  /**
+   * Makes a template: boots an image, runs `warm` in it and freezes it.
+   *
+   * `onStep` is called with each step when it begins.
+   */
+  async build(
+    tag: string,
+    options: BuildOptions & { onStep?: ((step: string) => unknown) | undefined },
+  ): Promise<Snapshot> {
+    const call = request.build(tag, options);
+    if (options.onStep === undefined) {
+      return new Snapshot(this.#transport, await this.#transport.send(call));
+    }
+    let snapshot: models.Snapshot | undefined;
+    for await (const event of new Stream(this.#transport, new BuildSource(call))) {
+      if (event.step !== undefined) await options.onStep(event.step);
+      snapshot = event.snapshot ?? snapshot;
+    }
+    if (snapshot === undefined) {
+      throw new NotUnderstoodError(`the daemon went away while it built \`${tag}\``);
+    }
+    return new Snapshot(this.#transport, snapshot);
+  }
+
+  /** Makes a snapshot of the same state that depends on no other; see `Snapshot.compact`. */
+  async compact(
+    tag: string,
+    options: { to: string; wait?: boolean | undefined },
+  ): Promise<Snapshot> {
+    const call = request.compact(tag, options.to, options.wait ?? true);
+    return new Snapshot(this.#transport, await this.#transport.send(call));
+  }
+
+  /** Removes one, and with `cascade` the sandboxes and snapshots that depend on it. */
+  remove(tag: string, options: { cascade?: boolean | undefined } = {}): Promise<void> {
+    return this.#transport.send(request.removeSnapshot(tag, options.cascade ?? false));
+  }
+}
+
+/** What takes longer than a moment. */
+export class Operations {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Those that run, and the last ones that ended. */
+  list(options: { state?: string | undefined } = {}): Promise<readonly models.Operation[]> {
+    return this.#transport.send(request.operations(options.state));
+  }
+
+  /** One of them. */
+  get(id: string): Promise<models.Operation> {
+    return this.#transport.send(request.operation(id));
+  }
+
+  /** Waits until it has ended, well or not: see its `state`. */
+  wait(id: string, options: { timeoutSecs?: number | undefined } = {}): Promise<models.Operation> {
+    return flow.untilEnded(this.#transport, id, options.timeoutSecs);
+  }
+
+  /** Asks for its end. */
+  cancel(id: string): Promise<void> {
+    return this.#transport.send(request.cancelOperation(id));
+  }
+}
+
+/** How a client connects. */
+export interface ClientOptions {
+  /** By default `FORKD_TOKEN`. */
+  token?: string | undefined;
+  /** A file with the issuer of the daemon's certificate; by default `FORKD_CA_CERT`. */
+  caCert?: string | undefined;
+  /** How often a request is repeated that is refused because too many wait. */
+  maxRetries?: number | undefined;
+  /** Sends all requests instead of what this package would use. */
+  fetch?: Fetch | undefined;
+}
+
+/**
+ * A connection to a daemon.
+ *
+ * `url` is `http://host:port`, `https://...` or `unix:/path/of/the.sock`; by default it is the
+ * daemon that the command line would use: `FORKD_URL`, else the socket of the user's own daemon.
+ */
+export class Client implements AsyncDisposable {
+  /** The sandboxes. */
+  readonly sandboxes: Sandboxes;
+  /** The snapshots. */
+  readonly snapshots: Snapshots;
+  /** What takes longer than a moment. */
+  readonly operations: Operations;
+  /** @internal */
+  readonly transport: Transport;
+
+  constructor(url?: string, options: ClientOptions = {}) {
+    const environment = credentials();
+    this.transport = new Transport(url === undefined ? target() : parse(url), {
+      token: options.token ?? environment.token,
+      caCert: options.caCert ?? environment.caCert,
+      maxRetries: options.maxRetries ?? RETRIES,
+      fetch: options.fetch,
+    });
+    this.sandboxes = new Sandboxes(this.transport);
+    this.snapshots = new Snapshots(this.transport);
+    this.operations = new Operations(this.transport);
+  }
+
+  /** Where it connects to. */
+  get address(): string {
+    return shown(this.transport.target);
+  }
+
+  /** A sign of life. */
+  health(): Promise<models.Health> {
+    return this.transport.send(request.healthz());
+  }
+
+  /** Which daemon answers. */
+  version(): Promise<models.Version> {
+    return this.transport.send(request.version());
+  }
+
+  /** Its metrics, as Prometheus reads them. */
+  metrics(): Promise<string> {
+    return this.transport.send(request.metrics());
+  }
+
+  /** What templates can be built from. */
+  images(): Promise<readonly models.Image[]> {
+    return this.transport.send(request.images());
+  }
+
+  /** What happens, from the end of this call on, or after the event with the id `after`. */
+  events(filter: EventFilter = {}): Promise<Stream<Event>> {
+    return new Stream(this.transport, new EventsSource(filter)).open();
+  }
+
+  /** Closes the connections. Sandboxes stay. */
+  async close(): Promise<void> {
+    this.transport.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}

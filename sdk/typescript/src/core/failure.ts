@@ -1,0 +1,102 @@
+/** The root of all errors, and those that are not of the daemon's catalogue. */
+
+import type { CommandResult, Execution } from "./result.js";
+
+/** The root of everything that this package throws. */
+export class ForkdError extends Error {
+  /** What to do about it; may be empty. */
+  readonly hint: string;
+
+  constructor(message: string, options: { hint?: string; cause?: unknown } = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    Object.defineProperty(this, "name", { value: new.target.name, configurable: true });
+    this.hint = options.hint ?? "";
+  }
+
+  override toString(): string {
+    const text = `${this.name}: ${this.message}`;
+    return this.hint === "" ? text : `${text} (hint: ${this.hint})`;
+  }
+}
+
+/** What an `ApiError` is made of, besides its message. */
+export interface ApiErrorOptions {
+  hint?: string;
+  status?: number;
+  code?: string | undefined;
+  requestId?: string | undefined;
+  retryAfterSecs?: number | undefined;
+}
+
+/** The daemon refused or failed. Each code of its catalogue has a class below this one. */
+export class ApiError extends ForkdError {
+  /** The stable word of the class. */
+  static readonly code: string = "unknown";
+  /** The HTTP status; 0 for a failure that came inside an answer. */
+  readonly status: number;
+  /** The code as the daemon sent it, also one that this version does not know. */
+  readonly code: string;
+  /** Under this name the daemon's log knows the request. */
+  readonly requestId: string | undefined;
+  /** After how long trying again makes sense. */
+  readonly retryAfterSecs: number | undefined;
+
+  constructor(message: string, options: ApiErrorOptions = {}) {
+    super(message, { hint: options.hint ?? "" });
+    this.status = options.status ?? 0;
+    this.code = options.code ?? new.target.code;
+    this.requestId = options.requestId;
+    this.retryAfterSecs = options.retryAfterSecs;
+  }
+
+  override toString(): string {
+    const text = super.toString();
+    return this.requestId === undefined ? text : `${text} [${this.code}, ${this.requestId}]`;
+  }
+}
+
+/** No daemon answers there. */
+export class UnreachableError extends ForkdError {}
+
+/** The connection broke off. Whether the request was carried out is not known. */
+export class ConnectionBrokenError extends ForkdError {}
+
+/** The daemon did not answer in time. Whether the request was carried out is not known. */
+export class RequestTimeoutError extends ForkdError {}
+
+/** What answers is no forkd daemon, or one of another version. */
+export class NotUnderstoodError extends ForkdError {}
+
+/** The client was closed before. */
+export class ClientClosedError extends ForkdError {}
+
+/** The sandbox ended while something in it was being watched. */
+export class SandboxGoneError extends ForkdError {}
+
+/** A command ended with another exit code than 0. */
+export class CommandFailedError extends ForkdError {
+  /** What it wrote and how it ended. */
+  readonly result: CommandResult;
+
+  constructor(message: string, result: CommandResult) {
+    super(message);
+    this.result = result;
+  }
+}
+
+/** A command's time was over, so it was killed. */
+export class CommandTimeoutError extends CommandFailedError {}
+
+/** Python code raised an exception, or the interpreter ended. */
+export class CodeError extends ForkdError {
+  /** What it printed until then, and the traceback. */
+  readonly execution: Execution;
+
+  constructor(message: string, execution: Execution) {
+    super(message);
+    this.execution = execution;
+  }
+}
+
+/** Python code's time was over, so it was interrupted. */
+export class CodeTimeoutError extends CodeError {}

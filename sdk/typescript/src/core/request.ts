@@ -1,0 +1,469 @@
+/** One function for each route: its arguments as a `Call`. */
+
+import * as models from "../generated/models.js";
+import { many, nothing, one, plain, raw, type Call, type Content } from "./call.js";
+import { ForkdError } from "./failure.js";
+import { commandResult, execution, type CommandResult, type Execution } from "./result.js";
+
+/** Text for a shell, or program and arguments. */
+export type Command = string | readonly string[];
+
+/** How a branch is taken. */
+export type Mode = "live" | "diff" | "full";
+
+/** The longest time that the daemon lets a command or code run. */
+const COMMAND_SECS_MAX = 86_400;
+
+/** What an answer may take beyond the time that the guest is given. */
+const MARGIN_SECS = 30;
+
+/** The daemon holds a request to wait at most this long. */
+export const WAIT_SECS_MAX = 30;
+
+const STREAM = { accept: "text/event-stream" };
+const BYTES = { "content-type": "application/octet-stream" };
+
+/** What a sandbox may be started with. */
+export interface StartOptions {
+  /** Kept with the sandbox; lists can be filtered by it. */
+  metadata?: Readonly<Record<string, string>> | undefined;
+  /** The daemon removes it after this time. */
+  ttlSecs?: number | undefined;
+  /** The daemon removes it when it was not used for this time. */
+  idleTimeoutSecs?: number | undefined;
+}
+
+/** How a template is built. */
+export interface BuildOptions {
+  /** What is booted. */
+  image: string;
+  memSizeMib?: number | undefined;
+  vcpus?: number | undefined;
+  /** Program and arguments, run before the freeze. */
+  warm?: readonly string[] | undefined;
+  /** False: answer at once; the snapshot's `wait` waits for its end. */
+  wait?: boolean | undefined;
+}
+
+/** How a branch is taken. */
+export interface BranchOptions {
+  /** Children to start at once; none by default. */
+  n?: number | undefined;
+  mode?: Mode | undefined;
+  /** Tag of the snapshot. */
+  tag?: string | undefined;
+  /** False: answer while the snapshot is still written; without children then. */
+  wait?: boolean | undefined;
+  /** Report what a diff would have cost. */
+  measureDiff?: boolean | undefined;
+}
+
+/** How a program runs. */
+export interface ProgramOptions {
+  /** Added to the default environment. */
+  env?: Readonly<Record<string, string>> | undefined;
+  /** Working directory. */
+  cwd?: string | undefined;
+}
+
+/** Which events are told. */
+export interface EventFilter {
+  /** Those after the event with this id. */
+  after?: string | undefined;
+  /** The beginning of their types, such as `sandbox.`. */
+  type?: string | undefined;
+  /** Those of this sandbox. */
+  sandbox?: string | undefined;
+  /** Those of this snapshot. */
+  snapshot?: string | undefined;
+}
+
+/** Program and arguments: text is for a shell. */
+export function argv(command: Command): readonly string[] {
+  return typeof command === "string" ? ["/bin/sh", "-c", command] : [...command];
+}
+
+function path(...segments: string[]): string {
+  return segments.map(segment).join("");
+}
+
+function segment(name: string): string {
+  // An URL takes these for steps, however they are written.
+  if (name === "." || name === ".." || name === "") throw new ForkdError(`\`${name}\` is no name`);
+  return `/${encodeURIComponent(name)}`;
+}
+
+/** Without what is undefined. */
+function given<T>(fields: Readonly<Record<string, T | undefined>>): Record<string, T> {
+  const found: Record<string, T> = {};
+  for (const [name, value] of Object.entries(fields)) {
+    if (value !== undefined) found[name] = value;
+  }
+  return found;
+}
+
+/** An object with anything in it; undefined for an empty one. */
+function filled<T extends object>(fields: T | undefined): T | undefined {
+  return fields === undefined || Object.keys(fields).length === 0 ? undefined : fields;
+}
+
+/** Whole seconds, at least 1. */
+function whole(secs: number | undefined): number | undefined {
+  return secs === undefined ? undefined : Math.max(1, Math.ceil(secs));
+}
+
+function limit(secs: number | null): number {
+  return Math.min(whole(secs ?? COMMAND_SECS_MAX) ?? 1, COMMAND_SECS_MAX);
+}
+
+function started(options: StartOptions): Record<string, unknown> {
+  return given<unknown>({
+    metadata: filled(options.metadata),
+    ttl_secs: whole(options.ttlSecs),
+    idle_timeout_secs: whole(options.idleTimeoutSecs),
+  });
+}
+
+// The daemon.
+
+export function healthz(): Call<models.Health> {
+  return { method: "GET", path: "/healthz", parse: one(models.readHealth) };
+}
+
+export function version(): Call<models.Version> {
+  return { method: "GET", path: "/version", parse: one(models.readVersion) };
+}
+
+export function metrics(): Call<string> {
+  return { method: "GET", path: "/metrics", parse: plain };
+}
+
+export function images(): Call<readonly models.Image[]> {
+  return { method: "GET", path: "/v1/images", parse: many(models.readImage) };
+}
+
+// Snapshots.
+
+export function snapshots(): Call<readonly models.Snapshot[]> {
+  return { method: "GET", path: "/v1/snapshots", parse: many(models.readSnapshot) };
+}
+
+export function snapshotInfo(tag: string): Call<models.SnapshotInfo> {
+  const parse = one(models.readSnapshotInfo);
+  return { method: "GET", path: path("v1", "snapshots", tag, "info"), parse };
+}
+
+export function build(tag: string, options: BuildOptions): Call<models.Snapshot> {
+  const body = given<unknown>({
+    tag,
+    image: options.image,
+    mem_size_mib: options.memSizeMib,
+    vcpus: options.vcpus,
+    warm: options.warm?.length ? options.warm : undefined,
+    wait: options.wait === false ? false : undefined,
+  });
+  const parse = one(models.readSnapshot);
+  return { method: "POST", path: "/v1/snapshots", parse, body, timeoutSecs: null };
+}
+
+export function compact(tag: string, to: string, wait: boolean): Call<models.Snapshot> {
+  return {
+    method: "POST",
+    path: path("v1", "snapshots", tag, "compact"),
+    parse: one(models.readSnapshot),
+    body: wait ? { to } : { to, wait },
+    timeoutSecs: null,
+  };
+}
+
+export function removeSnapshot(tag: string, cascade: boolean): Call<void> {
+  return {
+    method: "DELETE",
+    path: path("v1", "snapshots", tag),
+    parse: nothing,
+    query: cascade ? { cascade: "true" } : {},
+    timeoutSecs: null,
+  };
+}
+
+// Sandboxes.
+
+export function sandboxes(
+  metadata: Readonly<Record<string, string>> = {},
+): Call<readonly models.Sandbox[]> {
+  const wanted = Object.entries(metadata).map(([key, value]) => [`metadata.${key}`, value]);
+  const query = Object.fromEntries(wanted) as Record<string, string>;
+  return { method: "GET", path: "/v1/sandboxes", parse: many(models.readSandbox), query };
+}
+
+export function fork(
+  tag: string,
+  n: number,
+  options: StartOptions,
+): Call<readonly models.Sandbox[]> {
+  return {
+    method: "POST",
+    path: "/v1/sandboxes",
+    parse: many(models.readSandbox),
+    body: { snapshot_tag: tag, n, ...started(options) },
+    timeoutSecs: null,
+  };
+}
+
+function ofSandbox(id: string, ...more: string[]): string {
+  return path("v1", "sandboxes", id, ...more);
+}
+
+export function sandbox(id: string): Call<models.Sandbox> {
+  return { method: "GET", path: ofSandbox(id), parse: one(models.readSandbox) };
+}
+
+export function removeSandbox(id: string): Call<void> {
+  return { method: "DELETE", path: ofSandbox(id), parse: nothing };
+}
+
+export function branch(id: string, options: BranchOptions): Call<models.BranchAnswer> {
+  const body = given<unknown>({
+    n: options.n ?? 0,
+    mode: options.mode,
+    tag: options.tag,
+    wait: options.wait ?? true,
+    measure_diff: options.measureDiff || undefined,
+  });
+  const parse = one(models.readBranchAnswer);
+  return { method: "POST", path: ofSandbox(id, "branch"), parse, body, timeoutSecs: null };
+}
+
+export function pause(id: string): Call<models.Sandbox> {
+  return { method: "POST", path: ofSandbox(id, "pause"), parse: one(models.readSandbox) };
+}
+
+export function resume(id: string): Call<models.Sandbox> {
+  return { method: "POST", path: ofSandbox(id, "resume"), parse: one(models.readSandbox) };
+}
+
+export function rollback(id: string, tag: string): Call<models.Sandbox> {
+  return {
+    method: "POST",
+    path: ofSandbox(id, "rollback"),
+    parse: one(models.readSandbox),
+    body: { snapshot_tag: tag },
+    timeoutSecs: null,
+  };
+}
+
+export function ping(id: string): Call<models.Pong> {
+  return { method: "POST", path: ofSandbox(id, "ping"), parse: one(models.readPong) };
+}
+
+export function logs(id: string): Call<Uint8Array> {
+  return { method: "GET", path: ofSandbox(id, "logs"), parse: raw };
+}
+
+export function evalCode(id: string, code: string, secs: number | null): Call<Execution> {
+  const timeout = limit(secs);
+  return {
+    method: "POST",
+    path: ofSandbox(id, "eval"),
+    parse: (answer) => execution(one(models.readEvalAnswer)(answer)),
+    body: { code, timeout_secs: timeout },
+    timeoutSecs: timeout + MARGIN_SECS,
+  };
+}
+
+export function execCommand(
+  id: string,
+  command: Command,
+  options: ProgramOptions & { stdin?: string | undefined; stdinBase64?: string | undefined },
+  secs: number | null,
+): Call<CommandResult> {
+  const args = argv(command);
+  const timeout = limit(secs);
+  return {
+    method: "POST",
+    path: ofSandbox(id, "exec"),
+    parse: (answer) => commandResult(args, one(models.readExecAnswer)(answer)),
+    body: given<unknown>({
+      args,
+      env: filled(options.env),
+      cwd: options.cwd,
+      stdin: options.stdin,
+      stdin_base64: options.stdinBase64,
+      timeout_secs: timeout,
+    }),
+    timeoutSecs: timeout + MARGIN_SECS,
+  };
+}
+
+// Processes of a sandbox.
+
+function ofProcess(id: string, processId: string, ...more: string[]): string {
+  return ofSandbox(id, "processes", processId, ...more);
+}
+
+/** The size of a terminal. */
+export interface TerminalSize {
+  readonly rows: number;
+  readonly cols: number;
+}
+
+export function startProcess(
+  id: string,
+  command: Command,
+  options: ProgramOptions & {
+    stdin?: boolean | undefined;
+    timeoutSecs?: number | undefined;
+    tty?: TerminalSize | undefined;
+  },
+): Call<models.Process> {
+  const body = given<unknown>({
+    args: argv(command),
+    env: filled(options.env),
+    cwd: options.cwd,
+    stdin: options.stdin || undefined,
+    timeout_secs: whole(options.timeoutSecs),
+    tty: options.tty && { rows: options.tty.rows, cols: options.tty.cols },
+  });
+  const parse = one(models.readProcess);
+  return { method: "POST", path: ofSandbox(id, "processes"), parse, body };
+}
+
+export function processes(id: string): Call<readonly models.Process[]> {
+  const parse = many(models.readProcess);
+  return { method: "GET", path: ofSandbox(id, "processes"), parse };
+}
+
+export function process(id: string, processId: string): Call<models.Process> {
+  return { method: "GET", path: ofProcess(id, processId), parse: one(models.readProcess) };
+}
+
+export function removeProcess(id: string, processId: string): Call<void> {
+  return { method: "DELETE", path: ofProcess(id, processId), parse: nothing };
+}
+
+export function signalProcess(id: string, processId: string, signal: string | number): Call<void> {
+  const word = typeof signal === "string" ? signal.replace(/^SIG/, "") : signal;
+  const body = { signal: word };
+  return { method: "POST", path: ofProcess(id, processId, "signal"), parse: nothing, body };
+}
+
+export function writeStdin(
+  id: string,
+  processId: string,
+  content: Uint8Array,
+  eof: boolean,
+): Call<void> {
+  return {
+    method: "POST",
+    path: ofProcess(id, processId, "stdin"),
+    parse: nothing,
+    query: eof ? { eof: "true" } : {},
+    content,
+    headers: BYTES,
+    // The program takes it when it likes.
+    timeoutSecs: null,
+    patient: true,
+  };
+}
+
+export function resizeProcess(id: string, processId: string, size: TerminalSize): Call<void> {
+  const body = { rows: size.rows, cols: size.cols };
+  return { method: "POST", path: ofProcess(id, processId, "resize"), parse: nothing, body };
+}
+
+export function processOutput(
+  id: string,
+  processId: string,
+  offset: number | undefined,
+): Call<void> {
+  const query = given({ from: offset?.toString() });
+  const output = ofProcess(id, processId, "output");
+  return { method: "GET", path: output, parse: nothing, query, headers: STREAM };
+}
+
+// Files of a sandbox.
+
+function ofFiles(id: string, ...more: string[]): string {
+  return ofSandbox(id, "files", ...more);
+}
+
+export function readFile(id: string, file: string): Call<Uint8Array> {
+  return { method: "GET", path: ofFiles(id), parse: raw, query: { path: file } };
+}
+
+/** The same, piece by piece. */
+export function streamFile(id: string, file: string): Call<void> {
+  return { method: "GET", path: ofFiles(id), parse: nothing, query: { path: file } };
+}
+
+export function writeFile(
+  id: string,
+  file: string,
+  content: Content,
+  mode: number | undefined,
+): Call<void> {
+  const query = given({ path: file, mode: mode?.toString(8).padStart(4, "0") });
+  return { method: "PUT", path: ofFiles(id), parse: nothing, query, content, headers: BYTES };
+}
+
+export function removeFile(id: string, file: string, recursive: boolean): Call<void> {
+  const query = given({ path: file, recursive: recursive ? "true" : undefined });
+  return { method: "DELETE", path: ofFiles(id), parse: nothing, query };
+}
+
+export function listFiles(id: string, file: string): Call<readonly models.FileEntry[]> {
+  const parse = many(models.readFileEntry);
+  return { method: "GET", path: ofFiles(id, "list"), parse, query: { path: file } };
+}
+
+export function statFile(id: string, file: string): Call<models.FileEntry> {
+  const parse = one(models.readFileEntry);
+  return { method: "GET", path: ofFiles(id, "stat"), parse, query: { path: file } };
+}
+
+export function makeDir(id: string, file: string): Call<void> {
+  const query = { path: file };
+  return { method: "POST", path: ofFiles(id, "mkdir"), parse: nothing, query };
+}
+
+export function watchFiles(id: string, file: string, recursive: boolean): Call<void> {
+  const query = given({ path: file, recursive: recursive ? "true" : undefined });
+  const headers = STREAM;
+  return { method: "GET", path: ofFiles(id, "watch"), parse: nothing, query, headers };
+}
+
+// Operations and events.
+
+export function operations(state: string | undefined): Call<readonly models.Operation[]> {
+  const parse = many(models.readOperation);
+  return { method: "GET", path: "/v1/operations", parse, query: given({ state }) };
+}
+
+export function operation(id: string): Call<models.Operation> {
+  const parse = one(models.readOperation);
+  return { method: "GET", path: path("v1", "operations", id), parse };
+}
+
+export function waitOperation(id: string, secs: number): Call<models.Operation> {
+  return {
+    method: "GET",
+    path: path("v1", "operations", id, "wait"),
+    parse: one(models.readOperation),
+    query: { timeout_secs: String(Math.min(whole(secs) ?? 1, WAIT_SECS_MAX)) },
+  };
+}
+
+export function cancelOperation(id: string): Call<void> {
+  return { method: "POST", path: path("v1", "operations", id, "cancel"), parse: nothing };
+}
+
+export function events(filter: EventFilter): Call<void> {
+  const { after, type, sandbox, snapshot } = filter;
+  return {
+    method: "GET",
+    path: "/v1/events",
+    parse: nothing,
+    query: given({ type, sandbox, snapshot }),
+    headers: { ...STREAM, ...given({ "last-event-id": after }) },
+  };
+}

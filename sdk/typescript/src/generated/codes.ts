@@ -1,0 +1,376 @@
+// Generated from crates/api/src/catalogue.rs by sdk/python/scripts/typescript.py. Do not edit.
+/** A class for each error of the daemon's catalogue. */
+
+import { ApiError } from "../core/failure.js";
+
+/**
+ * A field is missing, malformed or out of bounds. Status 400; remedy: correct the field that the
+ * error names; /openapi.json describes every request.
+ */
+export class BadRequestError extends ApiError {
+  static override readonly code: string = "bad_request";
+}
+
+/**
+ * The request has no token, or one that is not known. Status 401; remedy: send `Authorization:
+ * Bearer` with a token of the daemon's token file (FORKD_TOKEN).
+ */
+export class UnauthorizedError extends ApiError {
+  static override readonly code: string = "unauthorized";
+}
+
+/**
+ * The peer's user is neither the daemon's nor root. Status 403; remedy: run the command as the
+ * daemon's user, or use TCP with a token.
+ */
+export class PeerRefusedError extends ApiError {
+  static override readonly code: string = "peer_refused";
+}
+
+/**
+ * The request came under a host name that is not this machine's loopback. Status 403; remedy:
+ * address the daemon as 127.0.0.1 or localhost, or use its Unix socket.
+ */
+export class HostRefusedError extends ApiError {
+  static override readonly code: string = "host_refused";
+}
+
+/** No such route. Status 404; remedy: check the path; /openapi.json lists all routes. */
+export class RouteNotFoundError extends ApiError {
+  static override readonly code: string = "route_not_found";
+}
+
+/** No such snapshot. Status 404; remedy: list the snapshots with `forkd snapshots`. */
+export class SnapshotNotFoundError extends ApiError {
+  static override readonly code: string = "snapshot_not_found";
+}
+
+/** No such sandbox. Status 404; remedy: list the sandboxes with `forkd ls`. */
+export class SandboxNotFoundError extends ApiError {
+  static override readonly code: string = "sandbox_not_found";
+}
+
+/** No such image. Status 404; remedy: list the images with `forkd images`. */
+export class ImageNotFoundError extends ApiError {
+  static override readonly code: string = "image_not_found";
+}
+
+/**
+ * No such operation. Status 404; remedy: list the operations with `forkd operations`; only the last
+ * ones that ended are kept.
+ */
+export class OperationNotFoundError extends ApiError {
+  static override readonly code: string = "operation_not_found";
+}
+
+/**
+ * No such file in the guest. Status 404; remedy: check the path: it is one in the sandbox and must
+ * be absolute.
+ */
+export class FileNotFoundError extends ApiError {
+  static override readonly code: string = "file_not_found";
+}
+
+/**
+ * No such background process in this sandbox. Status 404; remedy: list the sandbox's processes;
+ * ended ones are forgotten when others need their place.
+ */
+export class ProcessNotFoundError extends ApiError {
+  static override readonly code: string = "process_not_found";
+}
+
+/**
+ * The route exists, the method does not. Status 405; remedy: use a method that the Allow header
+ * names.
+ */
+export class MethodNotAllowedError extends ApiError {
+  static override readonly code: string = "method_not_allowed";
+}
+
+/**
+ * The tag is taken. Status 409; remedy: choose another tag, or remove the snapshot with `forkd
+ * snapshot rm`.
+ */
+export class TagTakenError extends ApiError {
+  static override readonly code: string = "tag_taken";
+}
+
+/**
+ * The snapshot is being written, or has failed. Status 409; remedy: wait until its status is
+ * `ready`; a failed snapshot has to be taken again.
+ */
+export class SnapshotNotReadyError extends ApiError {
+  static override readonly code: string = "snapshot_not_ready";
+}
+
+/**
+ * A part of the snapshot is missing or damaged. Status 409; remedy: put the named file back and
+ * restart the daemon, or remove the snapshot and take it again.
+ */
+export class SnapshotDamagedError extends ApiError {
+  static override readonly code: string = "snapshot_damaged";
+}
+
+/**
+ * The snapshot does not fit this host's machine. Status 409; remedy: build the template again with
+ * the QEMU and accelerator in use.
+ */
+export class SnapshotIncompatibleError extends ApiError {
+  static override readonly code: string = "snapshot_incompatible";
+}
+
+/**
+ * Others depend on the snapshot. Status 409; remedy: `forkd snapshot rm --cascade` removes what
+ * depends on it too, `--force` keeps that.
+ */
+export class SnapshotInUseError extends ApiError {
+  static override readonly code: string = "snapshot_in_use";
+}
+
+/**
+ * The sandbox's state does not permit the request. Status 409; remedy: look at its state with
+ * `forkd ls`; a dead sandbox can only be removed.
+ */
+export class SandboxNotRunningError extends ApiError {
+  static override readonly code: string = "sandbox_not_running";
+}
+
+/**
+ * The sandbox's disk is at the end of as many overlays as are allowed. Status 409; remedy: compact
+ * the snapshot that it started from with `forkd snapshot compact`, then fork that.
+ */
+export class ChainTooDeepError extends ApiError {
+  static override readonly code: string = "chain_too_deep";
+}
+
+/**
+ * The operation has ended or come too far. Status 409; remedy: wait for its end, then remove what
+ * it has made.
+ */
+export class OperationNotCancellableError extends ApiError {
+  static override readonly code: string = "operation_not_cancellable";
+}
+
+/**
+ * Somebody cancelled the operation that did the request. Status 409; remedy: ask again; nothing is
+ * left of what was cancelled.
+ */
+export class OperationCancelledError extends ApiError {
+  static override readonly code: string = "operation_cancelled";
+}
+
+/**
+ * As many background processes as are allowed run in the sandbox. Status 409; remedy: end a process
+ * that is no longer needed: DELETE kills and forgets it.
+ */
+export class TooManyProcessesError extends ApiError {
+  static override readonly code: string = "too_many_processes";
+}
+
+/** The process runs no more. Status 409; remedy: look at how it ended with a GET of the process. */
+export class ProcessEndedError extends ApiError {
+  static override readonly code: string = "process_ended";
+}
+
+/**
+ * The process takes no input. Status 409; remedy: start the process with `stdin` true, and send
+ * input before its end.
+ */
+export class NoInputError extends ApiError {
+  static override readonly code: string = "no_input";
+}
+
+/** The process has no terminal. Status 409; remedy: start the process with `tty`. */
+export class NoTerminalError extends ApiError {
+  static override readonly code: string = "no_terminal";
+}
+
+/**
+ * This host cannot branch live. Status 409; remedy: use mode `diff`, or see `forkd doctor` for what
+ * live branching needs.
+ */
+export class LiveUnavailableError extends ApiError {
+  static override readonly code: string = "live_unavailable";
+}
+
+/**
+ * The body is too large. Status 413; remedy: send less at once; large data goes into a file of the
+ * sandbox.
+ */
+export class RequestTooLargeError extends ApiError {
+  static override readonly code: string = "request_too_large";
+}
+
+/**
+ * The body is not declared as JSON. Status 415; remedy: send the header `Content-Type:
+ * application/json`.
+ */
+export class NotJsonError extends ApiError {
+  static override readonly code: string = "not_json";
+}
+
+/**
+ * The command run before the freeze failed. Status 422; remedy: run the command in a sandbox of the
+ * image to see why it fails.
+ */
+export class WarmFailedError extends ApiError {
+  static override readonly code: string = "warm_failed";
+}
+
+/**
+ * The output is larger than the daemon is willing to hold. Status 422; remedy: write the output to
+ * a file in the sandbox, or make it smaller.
+ */
+export class OutputTooLargeError extends ApiError {
+  static override readonly code: string = "output_too_large";
+}
+
+/**
+ * The guest could not do what was asked. Status 422; remedy: check the command, its path and its
+ * working directory in the sandbox.
+ */
+export class GuestRefusedError extends ApiError {
+  static override readonly code: string = "guest_refused";
+}
+
+/**
+ * A task of the daemon died; a defect. Status 500; remedy: this is a defect of forkd: look up the
+ * request id in the daemon's log and report both.
+ */
+export class InternalError extends ApiError {
+  static override readonly code: string = "internal";
+}
+
+/** The VMM failed. Status 500; remedy: look at the daemon's log and at `forkd doctor`. */
+export class VmmFailedError extends ApiError {
+  static override readonly code: string = "vmm_failed";
+}
+
+/**
+ * Guest memory could not be captured. Status 500; remedy: the source runs on; try again, and look
+ * at the daemon's log if it fails again.
+ */
+export class CaptureFailedError extends ApiError {
+  static override readonly code: string = "capture_failed";
+}
+
+/**
+ * The store failed. Status 500; remedy: check the state directory's file system, then look at the
+ * daemon's log.
+ */
+export class StoreFailedError extends ApiError {
+  static override readonly code: string = "store_failed";
+}
+
+/**
+ * The guest did not come up. Status 502; remedy: read the console's last lines in the error; the
+ * image may need more memory.
+ */
+export class BootFailedError extends ApiError {
+  static override readonly code: string = "boot_failed";
+}
+
+/**
+ * A child did not confirm its new identity and was destroyed. Status 502; remedy: try again; if it
+ * persists the snapshot's guest agent is stuck: take the snapshot again.
+ */
+export class RenewalNotConfirmedError extends ApiError {
+  static override readonly code: string = "renewal_not_confirmed";
+}
+
+/**
+ * The guest agent broke off or broke the protocol. Status 502; remedy: look at the sandbox's
+ * console with `forkd logs`; remove the sandbox if it persists.
+ */
+export class GuestFailedError extends ApiError {
+  static override readonly code: string = "guest_failed";
+}
+
+/**
+ * Too many requests wait for one sandbox. Status 503; remedy: wait for the requests under way, then
+ * try again; the header Retry-After says when.
+ */
+export class SandboxBusyError extends ApiError {
+  static override readonly code: string = "sandbox_busy";
+}
+
+/**
+ * The daemon has as much as it is allowed to. Status 503; remedy: remove what is no longer needed,
+ * wait for branches under way, or start the daemon with more: `forkd serve` has --max-sandboxes,
+ * --max-guest-memory-mib and --max-branches, or set FORKD_MAX_SANDBOXES,
+ * FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES.
+ */
+export class LimitReachedError extends ApiError {
+  static override readonly code: string = "limit_reached";
+}
+
+/**
+ * The program has not read the input that it was sent before. Status 503; remedy: nothing of this
+ * input was taken: send it again when the program reads on.
+ */
+export class InputWaitsError extends ApiError {
+  static override readonly code: string = "input_waits";
+}
+
+/**
+ * The guest agent did not answer in time. Status 504; remedy: the guest may be overloaded: try
+ * again, or look at `forkd logs`.
+ */
+export class GuestSilentError extends ApiError {
+  static override readonly code: string = "guest_silent";
+}
+
+/**
+ * Not enough space. Status 507; remedy: remove sandboxes and snapshots that are no longer needed,
+ * or enlarge the file system.
+ */
+export class NoSpaceError extends ApiError {
+  static override readonly code: string = "no_space";
+}
+
+/** The classes by their codes. */
+export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
+  ["bad_request", BadRequestError],
+  ["unauthorized", UnauthorizedError],
+  ["peer_refused", PeerRefusedError],
+  ["host_refused", HostRefusedError],
+  ["route_not_found", RouteNotFoundError],
+  ["snapshot_not_found", SnapshotNotFoundError],
+  ["sandbox_not_found", SandboxNotFoundError],
+  ["image_not_found", ImageNotFoundError],
+  ["operation_not_found", OperationNotFoundError],
+  ["file_not_found", FileNotFoundError],
+  ["process_not_found", ProcessNotFoundError],
+  ["method_not_allowed", MethodNotAllowedError],
+  ["tag_taken", TagTakenError],
+  ["snapshot_not_ready", SnapshotNotReadyError],
+  ["snapshot_damaged", SnapshotDamagedError],
+  ["snapshot_incompatible", SnapshotIncompatibleError],
+  ["snapshot_in_use", SnapshotInUseError],
+  ["sandbox_not_running", SandboxNotRunningError],
+  ["chain_too_deep", ChainTooDeepError],
+  ["operation_not_cancellable", OperationNotCancellableError],
+  ["operation_cancelled", OperationCancelledError],
+  ["too_many_processes", TooManyProcessesError],
+  ["process_ended", ProcessEndedError],
+  ["no_input", NoInputError],
+  ["no_terminal", NoTerminalError],
+  ["live_unavailable", LiveUnavailableError],
+  ["request_too_large", RequestTooLargeError],
+  ["not_json", NotJsonError],
+  ["warm_failed", WarmFailedError],
+  ["output_too_large", OutputTooLargeError],
+  ["guest_refused", GuestRefusedError],
+  ["internal", InternalError],
+  ["vmm_failed", VmmFailedError],
+  ["capture_failed", CaptureFailedError],
+  ["store_failed", StoreFailedError],
+  ["boot_failed", BootFailedError],
+  ["renewal_not_confirmed", RenewalNotConfirmedError],
+  ["guest_failed", GuestFailedError],
+  ["sandbox_busy", SandboxBusyError],
+  ["limit_reached", LimitReachedError],
+  ["input_waits", InputWaitsError],
+  ["guest_silent", GuestSilentError],
+  ["no_space", NoSpaceError],
+]);

@@ -1,0 +1,65 @@
+/**
+ * Sandboxes that can be branched while they run.
+ *
+ * ```ts
+ * import { Sandbox } from "forkd-sdk";
+ *
+ * await using sandbox = await Sandbox.create("python");
+ * await sandbox.runCode("state = list(range(1000))");
+ * await using branch = await sandbox.branch({ n: 3 });
+ * for (const child of branch.unwrap()) {
+ *   console.log((await child.runCode("sum(state)")).result);
+ * }
+ * ```
+ */
+
+export { Client, Operations, Sandboxes, Snapshots, type ClientOptions } from "./client.js";
+export {
+  Commands,
+  Process,
+  type CommandStartOptions,
+  type OutputCallback,
+  type RunOptions,
+  type WaitOptions,
+} from "./commands.js";
+export type { Content } from "./core/call.js";
+export {
+  ApiError,
+  CodeError,
+  CodeTimeoutError,
+  CommandFailedError,
+  CommandTimeoutError,
+  ForkdError,
+} from "./core/failure.js";
+export type {
+  BranchOptions,
+  BuildOptions,
+  Command,
+  EventFilter,
+  Mode,
+  StartOptions,
+  TerminalSize,
+} from "./core/request.js";
+export {
+  CommandResult,
+  Execution,
+  OutputChunk,
+  Part,
+  type Event,
+  type FileChange,
+} from "./core/result.js";
+export {
+  explore,
+  Exploration,
+  type ExploreOptions,
+  type Failure,
+  type Node,
+  type Score,
+  type Variant,
+  type Variants,
+} from "./explore.js";
+export { Files } from "./files.js";
+export type * as models from "./generated/models.js";
+export { Branch, Child, Sandbox, Snapshot } from "./sandbox.js";
+export { ByteStream, Stream } from "./stream.js";
+export type { Fetch, FetchAnswer, FetchInit } from "./wire.js";
