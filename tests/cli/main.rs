@@ -15,3 +15,4 @@ mod sandboxes_outlive_their_daemon;
 mod sandboxes_stay_confined;
 mod streams_of_a_sandbox_over_http;
 mod thousand_requests_leave_nothing;
+mod unit_confines_the_daemon_and_lets_it_work;

@@ -1,6 +1,7 @@
 //! Goal: a process beyond the limit of its control group is ended, the group tells it from any
 //! other end, and no group stays that nobody uses.
-//! Method: the kernel's groups, with a program in place of a VMM that keeps what it reads.
+//! Method: the kernel's groups, with a program in place of a VMM that keeps what it reads; here, and
+//! in a guest, whose groups are of version 2 whatever the host has.
 //! Broken by: a limit that is not set, a process that is charged elsewhere, a count that this
 //! kernel does not keep, a sweep that takes too much.
 
@@ -8,6 +9,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
+use forkd_testkit::{Lab, block_on};
 use forkd_types::ByteCount;
 use forkd_vmm::{MemoryGroup, MemoryGroups, MemoryLimit, limit_was_reached, try_memory_limit};
 
@@ -72,4 +74,32 @@ fn trying_it_out_leaves_nothing() {
     let ours = format!("forkd-test-{}-probe-", std::process::id());
     let left = names.filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours));
     assert_eq!(left.count(), 0);
+}
+
+/// This program without what only a debugger needs.
+fn stripped_self() -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    let stripped = directory.path().join("tests");
+    let mut strip = Command::new("strip");
+    strip.arg("-o").arg(&stripped).arg(std::env::current_exe().unwrap());
+    assert!(strip.status().unwrap().success());
+    std::fs::read(stripped).unwrap()
+}
+
+#[test]
+fn version_two_does_the_same_in_a_guest() {
+    block_on(async {
+        let lab = Lab::shared().await;
+        let guest = lab.python().await;
+        guest.write("/srv/tests", &stripped_self()).await;
+        let controllers = guest.sh("cat /sys/fs/cgroup/cgroup.controllers").await;
+        assert!(controllers.contains("memory"), "{controllers}");
+        let run = "chmod +x /srv/tests; cd /srv; \
+            ./tests control_groups_limit_and_go --skip in_a_guest --test-threads=1; \
+            find /sys/fs/cgroup -name 'forkd*'";
+        let said = guest.sh(run).await;
+        assert!(said.contains("ok. 3 passed; 0 failed"), "{said}");
+        assert!(!said.contains("/forkd"), "a group is left: {said}");
+        guest.remove().await;
+    });
 }
