@@ -1,12 +1,12 @@
-//! Goal: the systemd unit in `deploy/` is understood by systemd, takes away what its kind of service
-//! does not need, and leaves what a session needs.
+//! Goal: the systemd unit in `deploy/` is understood by systemd, takes away what its kind of
+//! service does not need, and leaves what a session needs.
 //!
-//! Method: systemd verifies the unit and rates it. A session with templates, limits, branches of two
-//! modes and a compaction then runs as the unit would have it, with what needs no service manager:
-//! the unit's capabilities, no new privileges, a read-only file system apart from the daemon's
-//! directories, and system calls that are counted and compared with the unit's filter. The session
-//! does not run under systemd: that the daemon is restarted, its devices, and its group are not shown
-//! here. Breaks when the unit lacks something, or the filter a system call.
+//! Method: systemd verifies the unit and rates it. A session with templates, limits, branches of
+//! two modes and a compaction then runs as the unit would have it, with what needs no service
+//! manager: the unit's capabilities, no new privileges, a read-only file system apart from the
+//! daemon's directories, and system calls that are counted and compared with the unit's filter. The
+//! session does not run under systemd: that the daemon is restarted, its devices, and its group are
+//! not shown here. Breaks when the unit lacks something, or the filter a system call.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

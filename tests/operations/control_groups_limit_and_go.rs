@@ -1,7 +1,7 @@
 //! Goal: a process beyond the limit of its control group is ended, the group tells it from any
 //! other end, and no group stays that nobody uses.
-//! Method: the kernel's groups, with a program in place of a VMM that keeps what it reads; here, and
-//! in a guest, whose groups are of version 2 whatever the host has.
+//! Method: the kernel's groups, with a program in place of a VMM that keeps what it reads; here,
+//! and in a guest, whose groups are of version 2 whatever the host has.
 //! Broken by: a limit that is not set, a process that is charged elsewhere, a count that this
 //! kernel does not keep, a sweep that takes too much.
 

@@ -103,6 +103,8 @@ async fn a_branch_is_charged_to_nobody_else(lab: &Lab, tag: &SnapshotTag) {
         assert_eq!(child.sh("wc -c < /tmp/some").await, (40 << 20).to_string());
         child.remove().await;
     }
+    lab.engine.roll_back_sandbox(&guest.id, tag).await.unwrap();
+    assert!(charged(&self::group(lab, &guest)) < before, "a rollback keeps the limit");
     guest.remove().await;
     assert!(!group.exists());
 }

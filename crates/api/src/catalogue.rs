@@ -146,8 +146,8 @@ catalogue! {
          memory controller; `forkd doctor` tries it; or leave out `memory_limit_mib`";
     /// The daemon cannot make network namespaces.
     OwnNetworkUnavailable = "own_network_unavailable", 409,
-        "give the daemon CAP_SYS_ADMIN (docs/guides/deployment.md says how; `forkd doctor` tries it), \
-         or leave out `per_child_netns`: guests have no network device anyway";
+        "give the daemon CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tries \
+         it), or leave out `per_child_netns`: guests have no network device anyway";
     /// The body is too large.
     RequestTooLarge = "request_too_large", 413,
         "send less at once; large data goes into a file of the sandbox";

@@ -11,7 +11,7 @@ pub(super) const KVM: &str = "KVM";
 pub(super) const USERFAULTFD: &str = "userfaultfd";
 pub(super) const PAGEMAP_SCAN: &str = "PAGEMAP_SCAN";
 
-/// What emulation costs; measured in `docs/guides/deployment.md`.
+/// What emulation costs; a measurement is in `docs/guides/deployment.md`.
 const EMULATION: &str = "guests are emulated, which is several times slower";
 
 /// Boots a guest on KVM, or repeats what was found since the host booted.
