@@ -265,7 +265,7 @@ class MemoryLimitUnavailableError(ApiError):
 
 class OwnNetworkUnavailableError(ApiError):
     """The daemon cannot make network namespaces. Status 409; remedy: give the daemon
-    CAP_SYS_ADMIN, as the unit of deploy/ does; `forkd doctor` tries it; or leave out
+    CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tries it), or leave out
     `per_child_netns`: guests have no network device anyway.
     """
 
