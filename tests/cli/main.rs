@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bench_branch_measures_and_leaves_nothing;
+mod doctor_finds_what_is_broken;
 mod events_and_operations_reach_clients;
 mod forkd;
 mod main_job_works_from_the_command_line;
@@ -11,5 +12,7 @@ mod network_access_needs_a_token;
 mod normal_session_logs_no_warning;
 mod published_client_works_unchanged;
 mod sandboxes_outlive_their_daemon;
+mod sandboxes_stay_confined;
 mod streams_of_a_sandbox_over_http;
 mod thousand_requests_leave_nothing;
+mod unit_confines_the_daemon_and_lets_it_work;

@@ -4,7 +4,6 @@
 //! have no place, sandboxes with a short life that are used and not used.
 //! Broken by: a place that is not given back or taken too late, an exec that does not count as use.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forkd_engine::{BranchRequest, EngineError, Limits, Sandbox, SandboxOptions, Wait};
@@ -64,9 +63,9 @@ async fn limits(lab: &Lab, tag: &SnapshotTag) {
 
 async fn start(lab: &Lab, tag: &SnapshotTag, ttl: Option<u64>, idle: Option<u64>) -> Sandbox {
     let options = SandboxOptions {
-        metadata: Arc::default(),
         ttl: ttl.map(Duration::from_secs),
         idle_timeout: idle.map(Duration::from_secs),
+        ..SandboxOptions::default()
     };
     lab.engine.fork_with(tag, 1, options).await.unwrap().remove(0)
 }

@@ -140,12 +140,23 @@ catalogue! {
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
         "use mode `diff`, or see `forkd doctor` for what live branching needs";
+    /// Nothing here would enforce a memory limit.
+    MemoryLimitUnavailable = "memory_limit_unavailable", 409,
+        "run the daemon as root, or under systemd with the unit of deploy/, which delegates the \
+         memory controller; `forkd doctor` tries it; or leave out `memory_limit_mib`";
+    /// The daemon cannot make network namespaces.
+    OwnNetworkUnavailable = "own_network_unavailable", 409,
+        "give the daemon CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tries \
+         it), or leave out `per_child_netns`: guests have no network device anyway";
     /// The body is too large.
     RequestTooLarge = "request_too_large", 413,
         "send less at once; large data goes into a file of the sandbox";
     /// The body is not declared as JSON.
     NotJson = "not_json", 415,
         "send the header `Content-Type: application/json`";
+    /// The kernel ended the sandbox's VMM because of its memory limit.
+    MemoryLimitReached = "memory_limit_reached", 422,
+        "fork again with a larger `memory_limit_mib`, or without: docs/limits.md says what counts";
     /// The command run before the freeze failed.
     WarmFailed = "warm_failed", 422,
         "run the command in a sandbox of the image to see why it fails";

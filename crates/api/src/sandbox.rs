@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forkd_types::{SnapshotTag, limit};
+use forkd_types::{ByteCount, SnapshotTag, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -21,11 +21,12 @@ pub struct Sandbox {
     pub created_at_unix: u64,
     /// Process id of its VMM.
     pub pid: Option<u32>,
-    /// Always null: a sandbox cannot use more memory than its guest RAM.
+    /// The most memory that its VMM may have on the host; null when it is not limited.
     pub memory_limit_mib: Option<u64>,
-    /// Its network namespace on the host; null when it has no network.
+    /// The network namespace that its VMM has for itself, such as `/proc/4711/ns/net`; null when
+    /// it was not asked for, or is gone with the VMM.
     pub netns: Option<String>,
-    /// Its address; null when it has no network.
+    /// Always null: guests have no network device.
     pub guest_addr: Option<String>,
     /// `starting`, `running`, `branching`, `paused`, `rolling_back`, `stopping` or `dead`.
     pub state: String,
@@ -62,11 +63,14 @@ pub struct CreateSandboxes {
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 1000)]
     pub n: u32,
-    /// Accepted; sandboxes never share a network with each other.
+    /// Gives each VMM a network namespace of its own, so that it is cut off from the host's
+    /// network. Guests have no network device either way.
     #[serde(default)]
     pub per_child_netns: bool,
-    /// Must be absent: a sandbox's memory is bounded by the guest RAM of its template.
+    /// The most memory that each VMM may have on the host, guest and VMM together. The kernel ends
+    /// one that wants more; its sandbox is `dead` then. By default guest RAM is the only bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 64, maximum = 4_194_304)]
     pub memory_limit_mib: Option<u64>,
     /// Accepted, without effect: a sandbox's first branch is as fast as the others.
     #[serde(default)]
@@ -101,6 +105,8 @@ pub struct CheckedCreateSandboxes {
     pub ttl: Option<Duration>,
     /// Time without use.
     pub idle_timeout: Option<Duration>,
+    /// Memory limit.
+    pub memory_limit: Option<ByteCount>,
 }
 
 const fn one() -> u32 {
@@ -149,17 +155,18 @@ impl CreateSandboxes {
     /// Names the field that is not.
     pub fn check(&self) -> Result<CheckedCreateSandboxes, FieldError> {
         within("n", self.n, 1, limit::CHILDREN_PER_REQUEST_MAX)?;
-        if self.memory_limit_mib.is_some() {
-            let problem = "is not enforced apart from guest RAM: leave it out, and set \
-                           `mem_size_mib` when building the template";
-            return Err(FieldError::new("memory_limit_mib", problem));
-        }
+        let bounded = |mib| {
+            let (min, max) = (limit::MEMORY_LIMIT_MIB_MIN, limit::MEMORY_LIMIT_MIB_MAX);
+            within("memory_limit_mib", mib, min, max).map(ByteCount::from_mib)
+        };
+        let memory_limit = self.memory_limit_mib.map(bounded).transpose()?;
         check_metadata(&self.metadata)?;
         let tag = self.snapshot_tag.parse();
         Ok(CheckedCreateSandboxes {
             tag: tag.map_err(|error| FieldError::new("snapshot_tag", error))?,
             ttl: check_lifetime("ttl_secs", self.ttl_secs)?,
             idle_timeout: check_lifetime("idle_timeout_secs", self.idle_timeout_secs)?,
+            memory_limit,
         })
     }
 }
@@ -188,7 +195,12 @@ mod tests {
         assert_eq!(field(r#"{"snapshot_tag":"py","n":0}"#), "n");
         assert_eq!(field(r#"{"snapshot_tag":"py","n":1001}"#), "n");
         assert_eq!(field(r#"{"snapshot_tag":"../x"}"#), "snapshot_tag");
-        assert_eq!(field(r#"{"snapshot_tag":"py","memory_limit_mib":1}"#), "memory_limit_mib");
+        for mib in [0, 63, 4_194_305] {
+            let json = format!(r#"{{"snapshot_tag":"py","memory_limit_mib":{mib}}}"#);
+            assert_eq!(field(&json), "memory_limit_mib");
+        }
+        let least = parse(r#"{"snapshot_tag":"py","memory_limit_mib":64}"#).check().unwrap();
+        assert_eq!(least.memory_limit, Some(ByteCount::from_mib(64)));
         assert_eq!(field(r#"{"snapshot_tag":"py","ttl_secs":0}"#), "ttl_secs");
         assert_eq!(field(r#"{"snapshot_tag":"py","ttl_secs":31622401}"#), "ttl_secs");
         let idle = r#"{"snapshot_tag":"py","idle_timeout_secs":0}"#;

@@ -33,8 +33,11 @@ pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox) -> Sandbox {
         snapshot_tag: sandbox.snapshot_tag.into(),
         created_at_unix: unix_seconds(sandbox.created_at),
         pid: sandbox.pid,
-        memory_limit_mib: None,
-        netns: None,
+        memory_limit_mib: sandbox.options.memory_limit.map(|limit| limit.get() >> 20),
+        netns: sandbox
+            .pid
+            .filter(|_| sandbox.options.own_network)
+            .map(|pid| format!("/proc/{pid}/ns/net")),
         guest_addr: None,
         state: sandbox.state.name().to_owned(),
         branch_count: sandbox.branch_count,

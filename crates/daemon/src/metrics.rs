@@ -103,6 +103,7 @@ pub(crate) struct Metrics {
     gauges: Gauges,
     branches: Branches,
     fork: Histogram,
+    memory_limits_reached: Counter,
     operations: Family<EndLabel, Counter>,
     requests: Family<RequestLabel, Counter>,
     errors: Family<CodeLabel, Counter>,
@@ -264,6 +265,7 @@ impl Metrics {
             gauges: Gauges::default(),
             branches: Branches::new(),
             fork: time_histogram(),
+            memory_limits_reached: Counter::default(),
             operations: Family::default(),
             requests: Family::default(),
             errors: Family::default(),
@@ -275,6 +277,8 @@ impl Metrics {
         metrics.branches.register(registry);
         let help = "From the request for a sandbox to its confirmed renewal";
         registry.seconds("fork", help, metrics.fork.clone());
+        let help = "Sandboxes that are dead because they reached their memory limit";
+        registry.register("memory_limits_reached", help, metrics.memory_limits_reached.clone());
         let help = "Operations that ended, by kind and result";
         registry.register("operations", help, metrics.operations.clone());
         registry.register("requests", "Requests answered", metrics.requests.clone());
@@ -310,6 +314,9 @@ impl Metrics {
     fn count(&self, change: &Change) {
         match change {
             Change::Sandbox(SandboxChange::Started, sandbox) => self.started(sandbox),
+            Change::Sandbox(SandboxChange::Dead, sandbox) if sandbox.memory_limit_reached => {
+                self.memory_limits_reached.inc();
+            }
             Change::Snapshot(SnapshotChange::Ready, snapshot) => {
                 if let Some(report) = &snapshot.branch {
                     self.branches.ready(report);

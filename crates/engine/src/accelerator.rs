@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use forkd_store::MachineIdentity;
 use forkd_types::ByteCount;
-use forkd_vmm::{Accelerator, RamBacking, Start, Vm, VmSpec, VmmError, VmmTools, qemu};
+use forkd_vmm::{
+    Accelerator, Confinement, RamBacking, Start, Vm, VmSpec, VmmError, VmmTools, qemu,
+};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
@@ -123,6 +125,7 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
         directory: directory.clone(),
         start: Start::Boot,
         deadlines: config.deadlines,
+        confinement: Confinement::default(),
     };
     let tools = tools(config, Accelerator::Kvm);
     let booted = boot_and_greet(spec, tools, config.kvm_probe_deadline).await;

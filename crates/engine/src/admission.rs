@@ -85,7 +85,7 @@ impl Admission {
     pub(crate) fn occupied(self: &Arc<Self>, memory: ByteCount) -> Place {
         let mut used = self.lock();
         used.sandboxes += 1;
-        used.guest_memory = used.guest_memory + memory;
+        used.guest_memory += memory;
         drop(used);
         Place { admission: Arc::clone(self), memory }
     }

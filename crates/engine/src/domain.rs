@@ -125,6 +125,8 @@ pub struct Sandbox {
     pub started_in: Option<Duration>,
     /// Why it is dead.
     pub error: Option<String>,
+    /// It is dead because it reached its memory limit.
+    pub memory_limit_reached: bool,
     /// What its creator wanted.
     pub options: SandboxOptions,
     /// When it will be removed, unless it is used before.
@@ -140,6 +142,10 @@ pub struct SandboxOptions {
     pub ttl: Option<Duration>,
     /// It is removed when it was not used for so long: no request to its guest or for a branch.
     pub idle_timeout: Option<Duration>,
+    /// Its VMM may not have more memory than this: private pages of the guest, and its own.
+    pub memory_limit: Option<ByteCount>,
+    /// Its VMM has a network namespace of its own.
+    pub own_network: bool,
 }
 
 /// A branch to be taken.

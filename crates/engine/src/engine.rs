@@ -20,6 +20,7 @@ use crate::admission::{Admission, Place};
 use crate::branch::{self, BranchOrder};
 use crate::catalog::Catalog;
 use crate::collect::Candidates;
+use crate::confine::Confiner;
 use crate::events::EventLog;
 use crate::guest::{EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileWrite, Pulse};
 use crate::operation::{OperationKind, Operations, Running, Subject};
@@ -44,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) registry: Registry,
     pub(crate) catalog: Catalog,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) confiner: Confiner,
     pub(crate) operations: Arc<Operations>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) tally: Tally,
@@ -88,6 +90,7 @@ impl Engine {
             source,
         })?;
         let registry = Registry::open(&files.registry())?;
+        let confiner = Confiner::open(&config.state_dir)?;
         let heritage = reconcile::take_stock(&registry, &files, &config.run_dir)?;
         let rows = settle(&registry, &files)?;
         let chosen = accelerator::choose(&config).await?;
@@ -95,6 +98,7 @@ impl Engine {
         let inner = Inner {
             catalog: Catalog::new(rows, files.state().to_owned(), Arc::clone(&events)),
             admission: Admission::new(config.limits),
+            confiner,
             operations: Operations::new(Arc::clone(&events)),
             events,
             tally: Tally::default(),
@@ -303,6 +307,7 @@ impl Engine {
         count: u32,
         options: SandboxOptions,
     ) -> Result<Vec<Sandbox>, EngineError> {
+        self.inner.confiner.check(&options)?;
         let mut started = Vec::new();
         let mut failed = None;
         let memory = self.inner.catalog.ready(tag)?.manifest.memory;
@@ -446,7 +451,7 @@ impl Engine {
         request: ExecRequest,
     ) -> Result<ExecOutput, EngineError> {
         let sandbox = self.inner.used(id)?;
-        sandbox.agent()?.exec(request).await.map_err(|error| sandbox.explain(error))
+        sandbox.explain(sandbox.agent()?.exec(request).await).await
     }
 
     /// Evaluates Python code in a sandbox's persistent interpreter.
@@ -459,7 +464,7 @@ impl Engine {
         request: EvalRequest,
     ) -> Result<EvalOutput, EngineError> {
         let sandbox = self.inner.used(id)?;
-        sandbox.agent()?.eval(request).await.map_err(|error| sandbox.explain(error))
+        sandbox.explain(sandbox.agent()?.eval(request).await).await
     }
 
     /// Asks a sandbox's guest agent for a sign of life.
@@ -468,7 +473,7 @@ impl Engine {
     /// See [`EngineError`].
     pub async fn ping(&self, id: &SandboxId) -> Result<Pulse, EngineError> {
         let sandbox = self.inner.used(id)?;
-        sandbox.agent()?.ping(PING_DEADLINE).await.map_err(|error| sandbox.explain(error))
+        sandbox.explain(sandbox.agent()?.ping(PING_DEADLINE).await).await
     }
 
     /// Reads a file of a sandbox.
@@ -477,7 +482,7 @@ impl Engine {
     /// See [`EngineError`].
     pub async fn read_file(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>, EngineError> {
         let sandbox = self.inner.used(id)?;
-        Ok(sandbox.agent()?.read_file(path, FILE_DEADLINE).await?)
+        sandbox.explain(sandbox.agent()?.read_file(path, FILE_DEADLINE).await).await
     }
 
     /// Writes a file of a sandbox.
@@ -491,9 +496,7 @@ impl Engine {
         data: Vec<u8>,
     ) -> Result<(), EngineError> {
         let sandbox = self.inner.used(id)?;
-        let agent = sandbox.agent()?;
-        agent.write_file(write, data, FILE_DEADLINE).await?;
-        Ok(())
+        sandbox.explain(sandbox.agent()?.write_file(write, data, FILE_DEADLINE).await).await
     }
 }
 

@@ -112,6 +112,21 @@ pub enum EngineError {
         /// What the request needs.
         asked: String,
     },
+    /// The sandbox was to have a memory limit, and nothing here would enforce it.
+    #[error("memory_limit_mib: {reason}")]
+    MemoryLimitUnavailable {
+        /// What stands in the way.
+        reason: String,
+    },
+    /// The sandbox was to have a network namespace of its own, and this daemon cannot make one.
+    #[error("per_child_netns: a network namespace cannot be made here: {reason}")]
+    OwnNetworkUnavailable {
+        /// The system's word.
+        reason: String,
+    },
+    /// The kernel ended the VMM, because with its guest it wanted more memory than it may have.
+    #[error(transparent)]
+    MemoryLimitReached(Arc<VmmError>),
     /// The sandbox's disk consists of as many overlays as are allowed.
     #[error("sandbox `{id}` cannot be branched again: its disk has too many overlays")]
     ChainTooDeep {
@@ -211,7 +226,10 @@ pub enum EngineError {
 
 impl From<VmmError> for EngineError {
     fn from(error: VmmError) -> Self {
-        Self::Vmm(Arc::new(error))
+        match error {
+            VmmError::MemoryLimitReached { .. } => Self::MemoryLimitReached(Arc::new(error)),
+            other => Self::Vmm(Arc::new(other)),
+        }
     }
 }
 

@@ -20,7 +20,8 @@ impl Engine {
         id: &SandboxId,
         path: &str,
     ) -> Result<Vec<FileEntry>, EngineError> {
-        Ok(self.inner.used(id)?.agent()?.list_files(path, FILE_DEADLINE).await?)
+        let sandbox = self.inner.used(id)?;
+        sandbox.explain(sandbox.agent()?.list_files(path, FILE_DEADLINE).await).await
     }
 
     /// What a path in a sandbox is.
@@ -28,7 +29,8 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn stat_file(&self, id: &SandboxId, path: &str) -> Result<FileEntry, EngineError> {
-        Ok(self.inner.used(id)?.agent()?.stat_file(path, FILE_DEADLINE).await?)
+        let sandbox = self.inner.used(id)?;
+        sandbox.explain(sandbox.agent()?.stat_file(path, FILE_DEADLINE).await).await
     }
 
     /// Removes a file, a symbolic link or a directory of a sandbox.
@@ -41,7 +43,8 @@ impl Engine {
         path: &str,
         depth: Depth,
     ) -> Result<(), EngineError> {
-        Ok(self.inner.used(id)?.agent()?.remove_file(path, depth, FILE_DEADLINE).await?)
+        let sandbox = self.inner.used(id)?;
+        sandbox.explain(sandbox.agent()?.remove_file(path, depth, FILE_DEADLINE).await).await
     }
 
     /// Creates a directory of a sandbox, and missing ones above it.
@@ -49,7 +52,8 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn make_directory(&self, id: &SandboxId, path: &str) -> Result<(), EngineError> {
-        Ok(self.inner.used(id)?.agent()?.make_directory(path, FILE_DEADLINE).await?)
+        let sandbox = self.inner.used(id)?;
+        sandbox.explain(sandbox.agent()?.make_directory(path, FILE_DEADLINE).await).await
     }
 
     /// Follows changes in a sandbox's file system.

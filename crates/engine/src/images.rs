@@ -50,6 +50,30 @@ pub(crate) fn list(directory: &Path) -> Vec<ImageInfo> {
     images
 }
 
+/// The images in `directory` by name, each with what is wrong with it.
+pub(crate) fn examine(directory: &Path) -> Vec<(String, Option<String>)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let images = entries.filter(|entry| entry.path().join("image.json").exists());
+    let mut found: Vec<_> = images
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let problem = match read(&entry.path()) {
+                Err(problem) => Some(problem),
+                Ok(image) => {
+                    let disk = image.root_disk.map(|(path, _)| path);
+                    let mut files =
+                        [image.boot.kernel, image.boot.initramfs].into_iter().chain(disk);
+                    let missing = files.find(|file| !file.is_file());
+                    missing.map(|file| format!("`{}` is missing", file.display()))
+                }
+            };
+            (name, problem)
+        })
+        .collect();
+    found.sort();
+    found
+}
+
 /// The image called `name`.
 pub(crate) fn find(directory: &Path, name: &str) -> Result<Image, EngineError> {
     // A name is a single path component: nothing outside the directory can be meant.

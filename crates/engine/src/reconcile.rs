@@ -2,7 +2,7 @@
 //! is done with snapshots and files is the store's business, told which of them sandboxes hold.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forkd_store::{Living, Registry, SandboxRow, StoreError, StoreFiles, sweep};
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::engine::Inner;
 use crate::identity;
-use crate::sandbox::{adopt, mourn};
+use crate::sandbox::{adopt, limit_reached, mourn, recorded_limit};
 
 /// The sandboxes of an earlier daemon.
 #[derive(Debug, Default)]
@@ -64,11 +64,12 @@ pub(crate) fn take_stock(
 /// Takes the sandboxes over, all at the same time.
 pub(crate) async fn adopt_sandboxes(inner: &Arc<Inner>, heritage: Heritage) {
     for row in &heritage.dead {
-        let reason = match row.state {
-            SandboxState::RollingBack => "the daemon ended while it was rolled back",
-            _ => "its VMM ended while no daemon ran",
+        let reason = match (row.state, limit_reached(row)) {
+            (SandboxState::RollingBack, _) => "the daemon ended while it was rolled back".into(),
+            (_, Some(limit)) => limit.to_string(),
+            (_, None) => "its VMM ended while no daemon ran".to_owned(),
         };
-        mourn(inner, row, reason);
+        mourn(inner, row, &reason);
     }
     let mut adoptions = JoinSet::new();
     for (row, pid) in heritage.living {
@@ -116,12 +117,24 @@ pub(crate) fn sweep_files(inner: &Inner) {
     let sandboxes = inner.sandboxes().iter().map(|sandbox| sandbox.id().clone()).collect();
     let living = Living { layers, overlays, sandboxes };
     sweep(&inner.files, &inner.catalog.list(), &living);
+    inner.confiner.sweep(&groups_in_use(inner));
     for entry in fs::read_dir(&inner.config.run_dir).into_iter().flatten().flatten() {
         let id = entry.file_name().to_str().and_then(|name| name.parse::<SandboxId>().ok());
         if id.is_some_and(|id| !living.sandboxes.contains(&id)) {
             remove_directory(&entry.path());
         }
     }
+}
+
+/// The control groups of the VMMs that were taken over.
+fn groups_in_use(inner: &Inner) -> Vec<PathBuf> {
+    let rows = inner.registry.sandboxes().unwrap_or_else(|error| {
+        tracing::error!(%error, "the sandboxes cannot be read again");
+        Vec::new()
+    });
+    let is_there = |row: &SandboxRow| inner.handle(&row.id).is_ok_and(|it| it.is_there());
+    let limits = rows.iter().filter(|row| is_there(row)).filter_map(recorded_limit);
+    limits.map(|limit| limit.group).collect()
 }
 
 fn remove_directory(path: &Path) {

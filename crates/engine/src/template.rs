@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forkd_store::{LayerWriter, SnapshotManifest};
 use forkd_types::{LayerId, OperationId, SandboxId, SnapshotStatus, limit};
-use forkd_vmm::{Disk, PausePlan, RamBacking, Start, Vm, VmSpec};
+use forkd_vmm::{Confinement, Disk, PausePlan, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
 use tracing::Instrument as _;
 
@@ -147,6 +147,7 @@ async fn build_reserved(
         boot: image.boot,
         start: Start::Boot,
         deadlines: inner.config.deadlines,
+        confinement: Confinement::default(),
     };
     let device_state = inner.new_vm_directory(&nursery.id)?.join("device-state");
     let tools = inner.tools.clone();

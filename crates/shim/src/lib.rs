@@ -16,6 +16,7 @@
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use forkd_sys::shim_wire::{self, Mapping, Operation};
+use forkd_sys::uffd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{
@@ -103,7 +104,7 @@ fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<Own
 
 fn answer(packet: &[u8], attached: Option<BorrowedFd<'_>>) -> Result<Option<OwnedFd>, Errno> {
     match (shim_wire::decode_request(packet), attached) {
-        (Some((Operation::Userfaultfd, _)), None) => create_userfaultfd().map(Some),
+        (Some((Operation::Userfaultfd, _)), None) => uffd::create().map(Some),
         (Some((Operation::Map, mappings)), Some(file)) => {
             mappings.iter().try_for_each(|mapping| map_over(file, *mapping))?;
             Ok(None)
@@ -126,43 +127,6 @@ fn reply(connection: &OwnedFd, result: Result<Option<OwnedFd>, Errno>) -> Result
     }
     let bytes = [std::io::IoSlice::new(&bytes)];
     rustix::net::sendmsg(connection, &bytes, &mut ancillary, SendFlags::NOSIGNAL).map(|_| ())
-}
-
-/// `_IO(0xAA, 0)` on `/dev/userfaultfd`.
-const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xAA00;
-
-/// A userfaultfd that also sees faults taken in the kernel: KVM's and those of system calls that
-/// write into guest RAM. The system call needs privilege or the sysctl
-/// `vm.unprivileged_userfaultfd`; the device needs only its file permission.
-fn create_userfaultfd() -> Result<OwnedFd, Errno> {
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    // SAFETY: userfaultfd takes one integer and returns a new descriptor or -1.
-    let made = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-    if let Some(fd) = new_fd(made) {
-        return Ok(fd);
-    }
-    let refused = last_errno();
-    let device = rustix::fs::open(
-        "/dev/userfaultfd",
-        rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )
-    .map_err(|_| refused)?;
-    // SAFETY: this request takes an integer argument and returns a new descriptor or -1.
-    let made = unsafe {
-        libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&device), USERFAULTFD_IOC_NEW, flags)
-    };
-    new_fd(made.into()).ok_or_else(last_errno)
-}
-
-fn new_fd(result: libc::c_long) -> Option<OwnedFd> {
-    let number = RawFd::try_from(result).ok().filter(|number| *number >= 0)?;
-    // SAFETY: the kernel has just returned this descriptor to us; nobody else owns it.
-    Some(unsafe { OwnedFd::from_raw_fd(number) })
-}
-
-fn last_errno() -> Errno {
-    Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }
 
 fn map_over(file: BorrowedFd<'_>, mapping: Mapping) -> Result<(), Errno> {

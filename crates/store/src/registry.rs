@@ -183,6 +183,10 @@ pub struct SandboxOptionsRow {
     pub ttl_ms: Option<u64>,
     /// It is removed when it was not used for so long.
     pub idle_timeout_ms: Option<u64>,
+    /// Its VMM may not have more memory.
+    pub memory_limit: Option<ByteCount>,
+    /// Its VMM has a network namespace of its own.
+    pub own_network: bool,
 }
 
 /// The registry of one store.
@@ -499,6 +503,8 @@ mod tests {
                 metadata: BTreeMap::from([("user".to_owned(), "é".to_owned())]),
                 ttl_ms: Some(7000),
                 idle_timeout_ms: None,
+                memory_limit: Some(ByteCount::from_mib(99)),
+                own_network: true,
             },
         };
         {

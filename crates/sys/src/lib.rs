@@ -9,6 +9,7 @@
 //!
 //! Everything that `rustix` offers is used from there instead.
 
+pub mod confine;
 pub mod mapping;
 pub mod pagemap;
 pub mod random;

@@ -9,9 +9,12 @@
 //! releases all protection and wakes every waiting thread.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use forkd_types::PAGE_BYTES;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::UserfaultfdFlags;
 
 /// Kernel's `UFFD_API`.
 const UFFD_API: u64 = 0xAA;
@@ -84,6 +87,35 @@ pub enum UffdError {
     },
 }
 
+/// `_IO(0xAA, 0)` on `/dev/userfaultfd`.
+const USERFAULTFD_IOC_NEW: libc::c_ulong = 0xAA00;
+
+/// Makes a userfaultfd over this process's memory that also sees faults taken in the kernel: KVM's
+/// and those of system calls that write into guest RAM. The system call needs privilege or the
+/// sysctl `vm.unprivileged_userfaultfd`; the device needs only its file permission.
+///
+/// # Errors
+/// Why the system call was refused, when the device is refused too.
+pub fn create() -> Result<OwnedFd, Errno> {
+    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+    // JUSTIFICATION: rustix's wrapper is unsafe as well, with the same reasoning.
+    // SAFETY: the call only makes a descriptor; nothing is watched before `register`.
+    let refused = match unsafe { rustix::mm::userfaultfd(flags) } {
+        Ok(fd) => return Ok(fd),
+        Err(errno) => errno,
+    };
+    let (read_write, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let device = rustix::fs::open("/dev/userfaultfd", read_write, mode).map_err(|_| refused)?;
+    // JUSTIFICATION: rustix does not know the device's request.
+    // SAFETY: this request takes an integer argument and returns a new descriptor or -1.
+    let made = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags.bits()) };
+    if made < 0 {
+        return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));
+    }
+    // SAFETY: the kernel has just returned this descriptor to us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
 /// A userfaultfd, past its handshake, that delivers write faults.
 #[derive(Debug)]
 pub struct Userfaultfd {
@@ -97,14 +129,8 @@ impl Userfaultfd {
     /// # Errors
     /// When the system does not permit it, or lacks a feature.
     pub fn for_this_process() -> Result<Self, UffdError> {
-        // JUSTIFICATION: rustix's wrapper is unsafe as well, with the same reasoning.
-        // SAFETY: the call only makes a descriptor; nothing is watched before `register`.
-        let made = unsafe {
-            rustix::mm::userfaultfd(
-                rustix::mm::UserfaultfdFlags::CLOEXEC | rustix::mm::UserfaultfdFlags::NONBLOCK,
-            )
-        };
-        let fd = made.map_err(|errno| UffdError::Call { call: "create", source: errno.into() })?;
+        let fd =
+            create().map_err(|errno| UffdError::Call { call: "create", source: errno.into() })?;
         Self::handshake(fd)
     }
 
@@ -189,8 +215,8 @@ impl Userfaultfd {
         loop {
             let got = match rustix::io::read(&self.fd, &mut buffer) {
                 Ok(got) => got,
-                Err(rustix::io::Errno::AGAIN) => return Ok(()),
-                Err(rustix::io::Errno::INTR) => continue,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
                 Err(errno) => {
                     return Err(UffdError::Call { call: "read", source: errno.into() });
                 }

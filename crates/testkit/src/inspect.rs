@@ -4,7 +4,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use forkd_types::{ByteCount, SandboxId, SandboxState, SnapshotTag};
-use forkd_vmm::{Accelerator, BootSource, RamBacking, Start, Vm, VmSpec, VmmTools, qemu};
+use forkd_vmm::{
+    Accelerator, BootSource, Confinement, RamBacking, Start, Vm, VmSpec, VmmTools, qemu,
+};
 use rustix::process::{Pid, Signal};
 
 use crate::Lab;
@@ -86,6 +88,7 @@ impl Lab {
             directory,
             start: Start::Boot,
             deadlines: config.deadlines,
+            confinement: Confinement::default(),
         };
         let ram = fs::File::create(spec.ram.path()).expect("a RAM file");
         ram.set_len(spec.memory.get()).expect("a RAM file");

@@ -17,6 +17,12 @@ pub const MEM_SIZE_MIB_MIN: u64 = 64;
 /// Guest RAM of one sandbox, MiB.
 pub const MEM_SIZE_MIB_MAX: u64 = 1 << 20;
 
+/// Memory limit of one sandbox, MiB: an idle guest of the smallest image has less, so its child
+/// starts.
+pub const MEMORY_LIMIT_MIB_MIN: u64 = 64;
+/// Memory limit of one sandbox, MiB: more than the largest guest and its VMM can come to have.
+pub const MEMORY_LIMIT_MIB_MAX: u64 = 4 << 20;
+
 /// Virtual CPUs of one sandbox.
 pub const VCPUS_MAX: u32 = 64;
 
@@ -171,6 +177,8 @@ const _: () = assert!(OVERLAYS_BEFORE_FLATTEN < CHAIN_DEPTH_MAX);
 const _: () = assert!(DELTAS_BEFORE_MERGE < CHAIN_DEPTH_BEFORE_MERGE);
 const _: () = assert!(CHAIN_DEPTH_BEFORE_MERGE + DELTAS_BEFORE_MERGE <= CHAIN_DEPTH_MAX);
 const _: () = assert!(MEM_SIZE_MIB_MIN < MEM_SIZE_MIB_MAX);
+const _: () = assert!(MEMORY_LIMIT_MIB_MIN < MEMORY_LIMIT_MIB_MAX);
+const _: () = assert!(MEMORY_LIMIT_MIB_MAX > 2 * MEM_SIZE_MIB_MAX);
 const _: () = assert!(SANDBOXES_DEFAULT <= SANDBOXES_MAX);
 const _: () = assert!(CHILDREN_PER_REQUEST_MAX as usize <= SANDBOXES_DEFAULT);
 const _: () = assert!(BRANCHES_AT_ONCE_DEFAULT <= BRANCHES_AT_ONCE_MAX);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forkd_sys::uffd::UffdError;
+use forkd_types::ByteCount;
 
 /// An operation on a VMM failed.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,16 @@ pub enum VmmError {
         during: String,
         /// End of the VMM's log.
         last_words: String,
+    },
+    /// The kernel has ended the VMM because of its memory limit.
+    #[error(
+        "it reached its memory limit of {} MiB, and the kernel ended its VMM; fork again with a \
+         larger `memory_limit_mib` or with none",
+        limit.get() >> 20
+    )]
+    MemoryLimitReached {
+        /// The limit.
+        limit: ByteCount,
     },
     /// The VMM refused a command.
     #[error("the VMM refused `{command}`: {description}")]

@@ -10,6 +10,7 @@
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod group;
 mod guest_ram;
 mod paused;
 pub mod qemu;
@@ -17,8 +18,13 @@ mod shim_client;
 mod spec;
 
 pub use error::VmmError;
+pub use group::{
+    MemoryGroup, MemoryGroups, MemoryLimit, NoMemoryGroups, limit_was_reached, try_memory_limit,
+};
 pub use guest_ram::GuestRam;
 pub use paused::{PausePlan, PausedVm, PreparedPause, Resumed};
 pub use qemu::Vm;
 pub use shim_client::{MappedRun, ShimClient};
-pub use spec::{Accelerator, BootSource, Disk, DiskOverlay, RamBacking, Start, VmSpec, VmmTools};
+pub use spec::{
+    Accelerator, BootSource, Confinement, Disk, DiskOverlay, RamBacking, Start, VmSpec, VmmTools,
+};

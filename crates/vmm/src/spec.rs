@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use forkd_types::{ByteCount, limit::Deadlines};
 use serde::{Deserialize, Serialize};
 
+use crate::MemoryLimit;
+
 /// What executes guest instructions. Device state is bound to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -118,6 +120,15 @@ pub enum Start {
     Load,
 }
 
+/// What a VMM is kept from, besides what keeps every process from others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// It may not have more memory than this.
+    pub memory: Option<MemoryLimit>,
+    /// It has a network namespace of its own.
+    pub own_network: bool,
+}
+
 /// A VM to be started.
 #[derive(Debug, Clone)]
 pub struct VmSpec {
@@ -140,6 +151,8 @@ pub struct VmSpec {
     pub start: Start,
     /// How long it may take to answer.
     pub deadlines: Deadlines,
+    /// What its process is kept from.
+    pub confinement: Confinement,
 }
 
 impl VmSpec {

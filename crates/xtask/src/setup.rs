@@ -28,6 +28,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("python3-venv", "tools of the Python SDK"),
     ("qemu-system-x86", "runs sandboxes"),
     ("qemu-utils", "qemu-img makes disk overlays"),
+    ("strace", "a test compares system calls with the systemd unit"),
+    ("systemd", "systemd-analyze verifies the systemd unit in a test"),
     ("xz-utils", "guest kernel modules may be compressed"),
     ("zstd", "guest kernel modules may be compressed"),
 ];

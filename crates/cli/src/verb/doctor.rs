@@ -8,9 +8,11 @@ use crate::args::{Global, Places};
 use crate::exit::Exit;
 use crate::{connect, output, report, settings};
 
-/// Check whether this host has what forkd needs; works without a daemon
+/// Check whether this host has what forkd needs, by doing it; works without a daemon
 ///
-/// Ends with 1 when a check fails. A warning means that something works, with less.
+/// Boots a small guest, branches it and starts a child of the branch, in directories of its own
+/// that it removes. Ends with 1 when something fails that is required. A warning means that
+/// something is slower, or not there for those who ask for it. What is wrong comes with its remedy.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd doctor --json")]
 pub(crate) struct Options {
@@ -20,13 +22,22 @@ pub(crate) struct Options {
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let config = settings::serve_config(global, &options.places)?;
-    let mut checks = doctor::run(&config).await;
-    checks.push(daemon(global).await);
+    // As they are made: the guest takes a while.
+    let mut said = Ok(());
+    let mut tell = |check: &Check| {
+        if !global.json && said.is_ok() {
+            said = lines(check).iter().try_for_each(|line| output::line(line));
+        }
+    };
+    let mut checks = doctor::run(&config, &mut tell).await;
+    let daemon = daemon(global).await;
+    tell(&daemon);
+    said?;
+    checks.push(daemon);
     if global.json {
         output::json(&checks)?;
-    } else {
-        checks.iter().flat_map(lines).try_for_each(|line| output::line(&line))?;
     }
+    report::note(&verdict(&checks));
     let failed = checks.iter().any(|check| check.outcome == Outcome::Fail);
     Ok(if failed { Exit::Error } else { Exit::Ok }.into())
 }
@@ -44,7 +55,7 @@ async fn daemon(global: &Global) -> Check {
         Ok(None) => "none runs; the next command starts one".to_owned(),
         Err(error) => format!("cannot be looked for: {error}"),
     };
-    Check { name: "daemon", outcome: Outcome::Ok, detail, remedy: None }
+    Check::ok("daemon", detail)
 }
 
 fn lines(check: &Check) -> Vec<String> {
@@ -53,7 +64,43 @@ fn lines(check: &Check) -> Vec<String> {
         Outcome::Warn => "warn",
         Outcome::Fail => "FAIL",
     };
-    let first = format!("{word}  {:<14} {}", check.name, report::printable(&check.detail));
-    let remedy = check.remedy.iter().map(|text| format!("{:<20} -> {text}", ""));
+    let first = format!("{word}  {:<15} {}", check.name, report::printable(&check.detail));
+    let remedy = check.remedy.iter().map(|text| format!("{:<21} -> {text}", ""));
     std::iter::once(first).chain(remedy).collect()
+}
+
+/// All of it in one sentence.
+fn verdict(checks: &[Check]) -> String {
+    let names = |outcome| {
+        let them = checks.iter().filter(|check| check.outcome == outcome);
+        them.map(|check| check.name).collect::<Vec<_>>().join(", ")
+    };
+    match (names(Outcome::Fail).as_str(), names(Outcome::Warn).as_str()) {
+        ("", "") => "forkd can do everything here".to_owned(),
+        ("", less) => format!("forkd works here; with less: {less}"),
+        (missing, _) => format!("forkd does not work here: {missing}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_names_what_fails_and_else_what_is_less() {
+        let check = |name, outcome| Check { outcome, ..Check::ok(name, "") };
+        let good = check("a", Outcome::Ok);
+        let (less, bad) = (check("b", Outcome::Warn), check("c", Outcome::Fail));
+        assert!(verdict(std::slice::from_ref(&good)).contains("everything"));
+        let text = verdict(&[good.clone(), less.clone()]);
+        assert!(text.contains("works here") && text.contains("with less: b"), "{text}");
+        let text = verdict(&[good, less, bad]);
+        assert!(text.contains("does not work") && text.ends_with(": c"), "{text}");
+    }
+
+    #[test]
+    fn words_from_outside_cannot_steer_the_terminal() {
+        let check = Check::ok("n", "\u{1b}[2J");
+        assert!(!lines(&check).concat().contains('\u{1b}'));
+    }
 }

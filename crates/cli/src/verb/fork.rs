@@ -22,6 +22,12 @@ pub(crate) struct Options {
     /// Remove them after so many seconds
     #[arg(long, value_name = "SECONDS")]
     ttl: Option<u64>,
+    /// End each whose VMM comes to need more memory of the host, guest and VMM together
+    #[arg(long, value_name = "MIB")]
+    memory_limit_mib: Option<u64>,
+    /// Give each VMM a network namespace of its own
+    #[arg(long)]
+    per_child_netns: bool,
     /// Remove each when it was not used for so many seconds
     #[arg(long, value_name = "SECONDS")]
     idle_timeout: Option<u64>,
@@ -39,6 +45,8 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         metadata: options.metadata.into_iter().collect(),
         ttl_secs: options.ttl,
         idle_timeout_secs: options.idle_timeout,
+        memory_limit_mib: options.memory_limit_mib,
+        per_child_netns: options.per_child_netns,
         ..CreateSandboxes::new(options.tag, options.count)
     };
     let sandboxes = client.create_sandboxes(&request).await?;

@@ -52,15 +52,18 @@ fn metadata_filter(query: Vec<(String, String)>) -> Result<Vec<(String, String)>
 
 /// Starts sandboxes from a snapshot: all that were asked for, or none.
 ///
-/// Each has confirmed an identity of its own before it is handed out. `per_child_netns`, `prewarm`,
-/// `live_fork` and `hugepages` are accepted for clients of other implementations: here sandboxes
-/// never share a network, every one can be branched live, the first branch is as fast as the
+/// Each has confirmed an identity of its own before it is handed out. With `memory_limit_mib` and
+/// `per_child_netns` each VMM is confined from its start on; where the host does not permit that,
+/// nothing is started. `prewarm`, `live_fork` and `hugepages` are accepted for clients of other
+/// implementations: here every sandbox can be branched live, the first branch is as fast as the
 /// others, and memory is shared in pages of 4 KiB.
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandboxes,
     responses((status = 201, body = Vec<Sandbox>),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such snapshot"),
-        (status = 409, body = ErrorBody, description = "The snapshot is not usable"),
+        (status = 409, body = ErrorBody,
+            description = "The snapshot is not usable, or this host cannot confine VMMs so"),
+        (status = 422, body = ErrorBody, description = "The memory limit is too small to start"),
         (status = 502, body = ErrorBody, description = "A child did not confirm its identity"),
         (status = 503, body = ErrorBody, description = "A limit is reached; the error says which"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
@@ -68,8 +71,14 @@ pub(crate) async fn create(
     State(app): State<App>,
     JsonBody(body): JsonBody<CreateSandboxes>,
 ) -> Result<(StatusCode, Json<Vec<Sandbox>>), Failure> {
-    let CheckedCreateSandboxes { tag, ttl, idle_timeout } = body.check()?;
-    let options = SandboxOptions { metadata: Arc::new(body.metadata), ttl, idle_timeout };
+    let CheckedCreateSandboxes { tag, ttl, idle_timeout, memory_limit } = body.check()?;
+    let options = SandboxOptions {
+        metadata: Arc::new(body.metadata),
+        ttl,
+        idle_timeout,
+        memory_limit,
+        own_network: body.per_child_netns,
+    };
     let started = async move { app.engine.fork_with(&tag, body.n, options).await };
     let sandboxes = to_the_end(started).await?;
     Ok((StatusCode::CREATED, Json(sandboxes.into_iter().map(convert::sandbox).collect())))

@@ -41,7 +41,7 @@ use crate::admission::BranchPlace;
 use crate::catalog::to_figures;
 use crate::collect::Candidates;
 use crate::engine::Inner;
-use crate::guest::GuestAgent;
+use crate::guest::{GuestAgent, GuestError};
 use crate::operation::Running;
 use crate::sandbox::{InUse, Machine, SandboxHandle, WatchedMemory};
 use crate::{BranchReport, EngineError, Flaw};
@@ -142,15 +142,15 @@ pub(crate) fn run(
     machine
 }
 
-/// Memory that cannot be captured is mostly that of a VMM that is gone.
+/// Memory that cannot be captured, or an agent whose connection breaks, is mostly that of a VMM
+/// that is gone.
 fn explain(error: EngineError, machine: &mut Machine) -> EngineError {
-    match error {
-        EngineError::Capture(lost) => {
-            let end = machine.vm.end("while its memory was captured");
-            end.map_or(EngineError::Capture(lost), EngineError::from)
-        }
-        other => other,
-    }
+    let during = match error {
+        EngineError::Capture(_) => "while its memory was captured",
+        EngineError::Guest(GuestError::Closed { .. }) => "while its agent was made quiet",
+        other => return other,
+    };
+    machine.vm.end(during).map_or(error, EngineError::from)
 }
 
 /// An error with its causes, in one line.

@@ -8,11 +8,12 @@
 //! A sandbox whose VMM is gone, or cannot be taken over, is `dead` with the reason, until somebody
 //! removes it. One that had not been handed out is removed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use forkd_store::SandboxRow;
 use forkd_types::{ByteCount, LayerId, SandboxState, limit};
-use forkd_vmm::{Disk, RamBacking, Start, Vm, VmSpec};
+use forkd_vmm::{Confinement, Disk, MemoryLimit, RamBacking, Start, Vm, VmSpec, VmmError};
 use rustix::process::Pid;
 use tokio::net::UnixStream;
 
@@ -51,8 +52,8 @@ pub(crate) async fn adopt(
     let (handle, orders) = SandboxHandle::new(sandbox, place, Arc::clone(&inner.events));
     let handle = Arc::new(handle);
     let machine = {
-        let (inner, id) = (Arc::clone(inner), row.id.clone());
-        blocking(move || take_over(&inner, &id, state, record, pid)).await??
+        let (inner, row) = (Arc::clone(inner), row.clone());
+        blocking(move || take_over(&inner, &row, state, record, pid)).await??
     };
     handle.set_files(machine.origin.layers.clone(), machine.overlays.clone());
     handle.set_origin(machine.origin.clone());
@@ -80,7 +81,9 @@ pub(crate) async fn adopt(
 pub(crate) fn mourn(inner: &Arc<Inner>, row: &SandboxRow, reason: &str) {
     tracing::warn!(sandbox = %row.id, %reason, "a sandbox was lost");
     let error = Some(reason.to_owned());
-    let sandbox = Sandbox { state: SandboxState::Dead, error, ..described(row) };
+    let memory_limit_reached = limit_reached(row).is_some();
+    let sandbox =
+        Sandbox { state: SandboxState::Dead, error, memory_limit_reached, ..described(row) };
     let place = inner.admission.occupied(ByteCount::ZERO);
     let (handle, orders) = SandboxHandle::new(sandbox, place, Arc::clone(&inner.events));
     let handle = Arc::new(handle);
@@ -100,6 +103,7 @@ fn described(row: &SandboxRow) -> Sandbox {
         hostname: row.id.to_string(),
         started_in: None,
         error: None,
+        memory_limit_reached: false,
         options: row.options.clone().into(),
         expires_at: None,
     }
@@ -107,11 +111,12 @@ fn described(row: &SandboxRow) -> Sandbox {
 
 fn take_over(
     inner: &Inner,
-    id: &forkd_types::SandboxId,
+    row: &SandboxRow,
     state: SandboxState,
     record: MachineRecord,
     pid: Pid,
 ) -> Result<Machine, EngineError> {
+    let id = &row.id;
     let spec = VmSpec {
         accelerator: record.accelerator,
         memory: record.origin.memory,
@@ -122,6 +127,10 @@ fn take_over(
         directory: inner.run_directory(id),
         start: Start::Load,
         deadlines: inner.config.deadlines,
+        confinement: Confinement {
+            memory: memory_limit(row, &record.memory_group),
+            own_network: row.options.own_network,
+        },
     };
     let vm = Vm::adopt(spec, pid, record.ram_address, state == SandboxState::Paused)?;
     // Of a branch that was under way.
@@ -137,6 +146,25 @@ fn take_over(
             Err(error)
         }
     }
+}
+
+/// The limit that the VMM of a sandbox runs with.
+fn memory_limit(row: &SandboxRow, group: &Option<PathBuf>) -> Option<MemoryLimit> {
+    let (bytes, group) = row.options.memory_limit.zip(group.clone())?;
+    Some(MemoryLimit { bytes, group })
+}
+
+/// The limit that is written down of a sandbox's VMM.
+pub(crate) fn recorded_limit(row: &SandboxRow) -> Option<MemoryLimit> {
+    let record: MachineRecord = serde_json::from_str(row.machine.as_deref()?).ok()?;
+    memory_limit(row, &record.memory_group)
+}
+
+/// Whether the VMM that a sandbox had has been ended for its memory limit, while no daemon ran.
+pub(crate) fn limit_reached(row: &SandboxRow) -> Option<VmmError> {
+    let limit = recorded_limit(row)?;
+    let reached = forkd_vmm::limit_was_reached(&limit.group);
+    reached.then_some(VmmError::MemoryLimitReached { limit: limit.bytes })
 }
 
 /// The overlays that a VM has open, by their ids.

@@ -1,10 +1,11 @@
 //! What the engine knows of a sandbox without asking its task.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use forkd_store::{SnapshotManifest, SnapshotRow};
 use forkd_types::{LayerId, SandboxId, SandboxState};
+use forkd_vmm::VmmError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::use_of::Lease;
@@ -32,6 +33,10 @@ pub(crate) enum Order {
 
 /// Orders that may wait for one sandbox; more are refused as `busy`.
 const ORDERS_WAITING_MAX: usize = 64;
+
+/// From the end of a VMM, which breaks off requests to its guest, until the sandbox's task knows.
+const END_KNOWN_DEADLINE: Duration = Duration::from_millis(500);
+const END_KNOWN_POLL: Duration = Duration::from_millis(5);
 
 /// One sandbox, from its request to its removal.
 pub(crate) struct SandboxHandle {
@@ -250,13 +255,28 @@ impl SandboxHandle {
         !matches!(self.lock().sandbox.state, Dead | Gone | Stopping)
     }
 
-    /// The error for a request that its guest agent did not answer: one whose sandbox was removed
-    /// or paused meanwhile did not find it running.
-    pub(crate) fn explain(&self, error: GuestError) -> EngineError {
-        match error {
-            GuestError::Closed { .. } if self.agent().is_err() => self.not_running(),
-            other => other.into(),
+    /// The result of a request to its guest agent. Where that broke off, the sandbox did not run:
+    /// it was removed or paused meanwhile, or its VMM ended, which may be known a moment later.
+    pub(crate) async fn explain<T>(&self, done: Result<T, GuestError>) -> Result<T, EngineError> {
+        let error = match done {
+            Ok(value) => return Ok(value),
+            Err(error @ GuestError::Closed { .. }) => error,
+            Err(other) => return Err(other.into()),
+        };
+        let stopped = tokio::time::timeout(END_KNOWN_DEADLINE, async {
+            while self.agent().is_ok() {
+                tokio::time::sleep(END_KNOWN_POLL).await;
+            }
+        });
+        if stopped.await.is_err() {
+            return Err(error.into());
         }
+        let sandbox = self.sandbox();
+        let limit = sandbox.options.memory_limit.filter(|_| sandbox.memory_limit_reached);
+        Err(match limit {
+            Some(limit) => VmmError::MemoryLimitReached { limit }.into(),
+            None => self.not_running(),
+        })
     }
 
     /// The error for a request that needs a running sandbox.

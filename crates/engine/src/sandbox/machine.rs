@@ -122,6 +122,14 @@ impl Machine {
         vm.release();
     }
 
+    /// The error for a VMM that ends because of its memory limit, if it does.
+    pub(crate) fn reached_limit(mut self) -> Option<EngineError> {
+        match self.vm.end("while its guest took its identity") {
+            Some(error @ VmmError::MemoryLimitReached { .. }) => Some(error.into()),
+            _ => None,
+        }
+    }
+
     /// A descriptor that becomes readable when the VMM ends.
     pub(crate) fn exit_watch(&self) -> Result<AsyncFd<std::os::fd::OwnedFd>, EngineError> {
         let internal = |error: std::io::Error| EngineError::Internal(error.to_string());
@@ -142,7 +150,9 @@ pub(crate) enum Protection {
 /// A VMM that is gone or silent is reported as such; anything else is the host's refusal.
 fn live_unavailable(error: VmmError) -> EngineError {
     match error {
-        VmmError::Gone { .. } | VmmError::Silent { .. } => error.into(),
+        VmmError::Gone { .. } | VmmError::MemoryLimitReached { .. } | VmmError::Silent { .. } => {
+            error.into()
+        }
         other => EngineError::LiveUnavailable(Arc::new(other)),
     }
 }

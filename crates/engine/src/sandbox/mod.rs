@@ -18,7 +18,7 @@ mod start;
 mod task;
 mod use_of;
 
-pub(crate) use adopt::{adopt, mourn};
+pub(crate) use adopt::{adopt, limit_reached, mourn, recorded_limit};
 pub(crate) use handle::{Order, SandboxHandle};
 pub(crate) use machine::{LooseOverlay, Machine, Protection, WatchedMemory};
 pub(crate) use start::{

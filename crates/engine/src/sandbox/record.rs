@@ -31,6 +31,9 @@ pub(crate) struct MachineRecord {
     pub(crate) disk: Option<(PathBuf, ByteCount)>,
     pub(crate) hostname: String,
     pub(crate) branch_count: u64,
+    /// The control group that limits its memory.
+    #[serde(default)]
+    pub(crate) memory_group: Option<PathBuf>,
 }
 
 impl MachineRecord {
@@ -44,6 +47,7 @@ impl MachineRecord {
             disk: spec.disk.as_ref().map(|disk| disk.base.clone()).zip(machine.disk),
             hostname: sandbox.hostname,
             branch_count: sandbox.branch_count,
+            memory_group: spec.confinement.memory.as_ref().map(|limit| limit.group.clone()),
         }
     }
 }
@@ -76,6 +80,8 @@ impl From<SandboxOptions> for SandboxOptionsRow {
             metadata: (*options.metadata).clone(),
             ttl_ms: options.ttl.map(ms),
             idle_timeout_ms: options.idle_timeout.map(ms),
+            memory_limit: options.memory_limit,
+            own_network: options.own_network,
         }
     }
 }
@@ -86,6 +92,8 @@ impl From<SandboxOptionsRow> for SandboxOptions {
             metadata: Arc::new(row.metadata),
             ttl: row.ttl_ms.map(Duration::from_millis),
             idle_timeout: row.idle_timeout_ms.map(Duration::from_millis),
+            memory_limit: row.memory_limit,
+            own_network: row.own_network,
         }
     }
 }

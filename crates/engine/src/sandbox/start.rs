@@ -60,6 +60,7 @@ async fn start(
         hostname: id.to_string(),
         started_in: None,
         error: None,
+        memory_limit_reached: false,
         options,
         expires_at: None,
     };
@@ -111,7 +112,11 @@ pub(super) async fn bring_up(
         let (inner, row) = (Arc::clone(inner), row.clone());
         blocking(move || load(&inner, &row, &mut machine).map(|()| machine)).await??
     };
-    renew(&agent, handle.id(), &row.tag).await?;
+    let renewed = renew(&agent, handle.id(), &row.tag).await;
+    if let Err(error) = renewed {
+        // Silent because of its limit.
+        return Err(blocking(move || machine.reached_limit()).await?.unwrap_or(error));
+    }
     handle.set_agent(agent);
     Ok(machine)
 }
@@ -156,6 +161,7 @@ fn start_machine(
         directory: inner.new_run_directory(handle.id())?,
         start: Start::Load,
         deadlines: inner.config.deadlines,
+        confinement: inner.confiner.of(handle.id(), &handle.sandbox().options)?,
     };
     // The row is there before the process: whoever finds the process knows what it is of.
     inner.registry.put_sandbox(&row_of(handle, None, None)?)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_types::SandboxState;
+use forkd_vmm::VmmError;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -102,14 +103,26 @@ impl SandboxTask {
     async fn vmm_ended(&mut self) {
         let Some(mut machine) = self.machine.take() else { return };
         self.look_again = None;
-        let words = blocking(move || machine.vm.last_words()).await.unwrap_or_default();
-        tracing::warn!(sandbox = %self.handle.id(), %words, "a VMM ended by itself");
-        self.handle.forget_agent();
+        let end = blocking(move || (machine.vm.memory_limit_reached(), machine.vm.last_words()));
+        let (limit, words) = end.await.unwrap_or_default();
+        let reason = match limit {
+            Some(limit) => {
+                tracing::info!(sandbox = %self.handle.id(), %limit, "a memory limit was reached");
+                VmmError::MemoryLimitReached { limit }.to_string()
+            }
+            None => {
+                tracing::warn!(sandbox = %self.handle.id(), %words, "a VMM ended by itself");
+                format!("its VMM ended: {words}")
+            }
+        };
         self.handle.update(|sandbox| {
             sandbox.state = SandboxState::Dead;
             sandbox.pid = None;
-            sandbox.error = Some(format!("its VMM ended: {words}"));
+            sandbox.error = Some(reason);
+            sandbox.memory_limit_reached = limit.is_some();
         });
+        // Requests that this breaks off are told why.
+        self.handle.forget_agent();
         self.inner.files.remove_vm_directory(self.handle.id());
     }
 

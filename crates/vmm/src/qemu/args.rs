@@ -20,7 +20,7 @@ pub(crate) struct Listeners {
 const TCG_CACHE_MIB: u32 = 64;
 
 /// The machine: no PCI, no legacy devices that a Linux guest does not need.
-const MACHINE: &str = "microvm,memory-backend=ram,suppress-vmdesc=on";
+pub(crate) const MACHINE: &str = "microvm,memory-backend=ram,suppress-vmdesc=on";
 
 /// The block node of the base image.
 pub(crate) const BASE_NODE: &str = "base";
@@ -228,7 +228,7 @@ mod tests {
     use forkd_types::{ByteCount, limit::Deadlines};
 
     use super::*;
-    use crate::{BootSource, DiskOverlay, RamBacking};
+    use crate::{BootSource, Confinement, DiskOverlay, RamBacking};
 
     fn spec() -> VmSpec {
         VmSpec {
@@ -245,6 +245,7 @@ mod tests {
             directory: "/run/vm".into(),
             start: Start::Load,
             deadlines: Deadlines::default(),
+            confinement: Confinement::default(),
         }
     }
 

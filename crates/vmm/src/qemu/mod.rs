@@ -5,6 +5,7 @@
 
 mod adopt;
 mod args;
+mod commands;
 mod flatten;
 mod monitor;
 mod process;
@@ -17,11 +18,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forkd_sys::uffd::Userfaultfd;
-use forkd_types::limit;
+use forkd_types::{ByteCount, limit};
 use qapi::qmp;
 use rustix::process::Pid;
 
 pub use args::cpu_model;
+pub use commands::missing_commands;
 pub(crate) use monitor::{Monitor, Role};
 pub use process::processes_in;
 pub use version::{default_program, version};
@@ -255,6 +257,12 @@ impl Vm {
     /// The end of the VMM as an error, if it has ended or ends at once.
     pub fn end(&mut self, during: &str) -> Option<VmmError> {
         self.process.end(during)
+    }
+
+    /// The memory limit that the kernel has ended the VMM for, if so.
+    #[must_use]
+    pub fn memory_limit_reached(&self) -> Option<ByteCount> {
+        self.process.limit_reached()
     }
 
     /// How the VMM ended and what it wrote last.

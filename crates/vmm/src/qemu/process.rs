@@ -10,13 +10,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
-use forkd_sys::shim_wire;
+use forkd_sys::{confine, shim_wire};
+use forkd_types::ByteCount;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::args::{self, Listeners};
 use super::monitor::Role;
+use crate::group::MemoryGroup;
 use crate::{VmSpec, VmmError, VmmTools};
 
 /// First descriptor number handed to the VMM; 0 to 2 are its standard streams.
@@ -36,6 +38,8 @@ pub(crate) struct Process {
     pid: Pid,
     pidfd: OwnedFd,
     log: PathBuf,
+    /// Goes after the process.
+    group: Option<MemoryGroup>,
     released: bool,
 }
 
@@ -75,6 +79,7 @@ impl Process {
             .stderr(log_again)
             // A group of its own: what is typed at the daemon's terminal is not for the VMs.
             .process_group(0);
+        let group = enter_confinement(&mut command, spec)?;
         let mappings = sockets.into_iter().zip(numbers);
         command
             .fd_mappings(
@@ -88,7 +93,7 @@ impl Process {
         // The child has not been waited for, so its number cannot mean another process yet.
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
             .map_err(|errno| spawn_failed(errno.into()))?;
-        Ok(Self { child: Some(child), pid, pidfd, log: log_path, released: false })
+        Ok(Self { child: Some(child), pid, pidfd, log: log_path, group, released: false })
     }
 
     /// The running process `pid`, which another daemon has started with `spec`.
@@ -99,12 +104,16 @@ impl Process {
                 format!("{errno}; {}", tail(&log, LAST_WORDS_BYTES).unwrap_or_default());
             VmmError::Gone { during: "before it was taken over".to_owned(), last_words }
         })?;
-        Ok(Self { child: None, pid, pidfd, log, released: false })
+        let group = spec.confinement.memory.as_ref().map(MemoryGroup::adopt);
+        Ok(Self { child: None, pid, pidfd, log, group, released: false })
     }
 
     /// Leaves the process alone: it lives on.
     pub(crate) fn release(mut self) {
         self.released = true;
+        if let Some(group) = &mut self.group {
+            group.release();
+        }
     }
 
     /// Leaves the process alone after an attempt to take it over. Gives what went wrong.
@@ -157,8 +166,19 @@ impl Process {
 
     /// The end of this process as an error, if it has ended or ends at once.
     pub(crate) fn end(&mut self, during: &str) -> Option<VmmError> {
-        self.ended_within(END_DEADLINE)
-            .then(|| VmmError::Gone { during: during.to_owned(), last_words: self.last_words() })
+        if !self.ended_within(END_DEADLINE) {
+            return None;
+        }
+        let reached = self.limit_reached().map(|limit| VmmError::MemoryLimitReached { limit });
+        Some(reached.unwrap_or_else(|| VmmError::Gone {
+            during: during.to_owned(),
+            last_words: self.last_words(),
+        }))
+    }
+
+    /// The memory limit that the process was ended for.
+    pub(crate) fn limit_reached(&self) -> Option<ByteCount> {
+        self.group.as_ref().and_then(MemoryGroup::limit_reached)
     }
 
     /// Kills the process and waits until it is gone.
@@ -190,6 +210,21 @@ impl Drop for Process {
             self.kill();
         }
     }
+}
+
+/// Makes the program start confined as `spec` says; gives its group, if it gets one.
+fn enter_confinement(
+    command: &mut Command,
+    spec: &VmSpec,
+) -> Result<Option<MemoryGroup>, VmmError> {
+    let group = spec.confinement.memory.as_ref().map(MemoryGroup::make).transpose()?;
+    if let Some(group) = &group {
+        confine::enter_group(command, group.entrance()?);
+    }
+    if spec.confinement.own_network {
+        confine::leave_network(command);
+    }
+    Ok(group)
 }
 
 /// VMMs that were started with directories below `run_dir`, whoever started them.

@@ -21,6 +21,8 @@ __all__ = [
     "InternalError",
     "LimitReachedError",
     "LiveUnavailableError",
+    "MemoryLimitReachedError",
+    "MemoryLimitUnavailableError",
     "MethodNotAllowedError",
     "NoInputError",
     "NoSpaceError",
@@ -30,6 +32,7 @@ __all__ = [
     "OperationNotCancellableError",
     "OperationNotFoundError",
     "OutputTooLargeError",
+    "OwnNetworkUnavailableError",
     "PeerRefusedError",
     "ProcessEndedError",
     "ProcessNotFoundError",
@@ -251,6 +254,24 @@ class LiveUnavailableError(ApiError):
     code = "live_unavailable"
 
 
+class MemoryLimitUnavailableError(ApiError):
+    """Nothing here would enforce a memory limit. Status 409; remedy: run the daemon as root, or
+    under systemd with the unit of deploy/, which delegates the memory controller; `forkd
+    doctor` tries it; or leave out `memory_limit_mib`.
+    """
+
+    code = "memory_limit_unavailable"
+
+
+class OwnNetworkUnavailableError(ApiError):
+    """The daemon cannot make network namespaces. Status 409; remedy: give the daemon
+    CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tries it), or leave out
+    `per_child_netns`: guests have no network device anyway.
+    """
+
+    code = "own_network_unavailable"
+
+
 class RequestTooLargeError(ApiError):
     """The body is too large. Status 413; remedy: send less at once; large data goes into a file
     of the sandbox.
@@ -265,6 +286,14 @@ class NotJsonError(ApiError):
     """
 
     code = "not_json"
+
+
+class MemoryLimitReachedError(ApiError):
+    """The kernel ended the sandbox's VMM because of its memory limit. Status 422; remedy: fork
+    again with a larger `memory_limit_mib`, or without: docs/limits.md says what counts.
+    """
+
+    code = "memory_limit_reached"
 
 
 class WarmFailedError(ApiError):
@@ -414,8 +443,11 @@ BY_CODE: dict[str, type[ApiError]] = {
     "no_input": NoInputError,
     "no_terminal": NoTerminalError,
     "live_unavailable": LiveUnavailableError,
+    "memory_limit_unavailable": MemoryLimitUnavailableError,
+    "own_network_unavailable": OwnNetworkUnavailableError,
     "request_too_large": RequestTooLargeError,
     "not_json": NotJsonError,
+    "memory_limit_reached": MemoryLimitReachedError,
     "warm_failed": WarmFailedError,
     "output_too_large": OutputTooLargeError,
     "guest_refused": GuestRefusedError,

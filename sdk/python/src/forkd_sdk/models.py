@@ -315,19 +315,21 @@ class Sandbox:
     """When it will be removed unless it is used before, in seconds since 1970."""
 
     guest_addr: str | None = None
-    """Its address; null when it has no network."""
+    """Always null: guests have no network device."""
 
     idle_timeout_secs: int | None = None
     """Seconds from its last use to its removal."""
 
     memory_limit_mib: int | None = None
-    """Always null: a sandbox cannot use more memory than its guest RAM."""
+    """The most memory that its VMM may have on the host; null when it is not limited."""
 
     metadata: dict[str, str] = field(default_factory=dict)
     """Its creator's words."""
 
     netns: str | None = None
-    """Its network namespace on the host; null when it has no network."""
+    """The network namespace that its VMM has for itself, such as `/proc/4711/ns/net`; null when
+    it was not asked for, or is gone with the VMM.
+    """
 
     pid: int | None = None
     """Process id of its VMM."""

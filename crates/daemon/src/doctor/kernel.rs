@@ -1,0 +1,89 @@
+//! What captures need of the kernel, and what executes guests.
+
+use std::path::Path;
+
+use forkd_engine::{Accelerator, AcceleratorChoice, host};
+
+use super::Check;
+use crate::ServeConfig;
+
+pub(super) const KVM: &str = "KVM";
+pub(super) const USERFAULTFD: &str = "userfaultfd";
+pub(super) const PAGEMAP_SCAN: &str = "PAGEMAP_SCAN";
+
+/// What emulation costs; a measurement is in `docs/guides/deployment.md`.
+const EMULATION: &str = "guests are emulated, which is several times slower";
+
+/// Boots a guest on KVM, or repeats what was found since the host booted.
+pub(super) async fn kvm(config: &ServeConfig) -> Check {
+    if config.accelerator == AcceleratorChoice::Forced(Accelerator::Tcg) {
+        let remedy = format!("{EMULATION}; unset FORKD_ACCEL to let forkd choose");
+        return Check::warn(KVM, "not used: emulation was asked for", remedy);
+    }
+    let verdict = forkd_engine::probe_kvm(&config.engine()).await;
+    if verdict.works {
+        return Check::ok(KVM, verdict.reason);
+    }
+    let detail = format!("not usable: {}", verdict.reason);
+    if config.accelerator == AcceleratorChoice::Forced(Accelerator::Kvm) {
+        let remedy = "unset FORKD_ACCEL to let guests be emulated here";
+        return Check::fail(KVM, detail, remedy);
+    }
+    let remedy = format!(
+        "{EMULATION}; for KVM use a host with hardware virtualisation, load its module, and give \
+         this user access to /dev/kvm"
+    );
+    Check::warn(KVM, detail, remedy)
+}
+
+/// Protects a page of memory like a guest's, and writes to it.
+pub(super) fn write_protection(directory: &Path) -> Check {
+    let release = release();
+    match host::try_write_protection(directory) {
+        Ok(found) if found.unpopulated => {
+            Check::ok(USERFAULTFD, format!("a protected page was held and released; {release}"))
+        }
+        Ok(_) => {
+            let remedy = "Linux 6.4 makes the preparation of a branch cheaper";
+            let detail = format!("a protected page was held and released; {release}");
+            Check::warn(USERFAULTFD, detail, remedy)
+        }
+        Err(problem) => {
+            let remedy = "sysctl vm.unprivileged_userfaultfd=1, or give this user access to \
+                          /dev/userfaultfd; Linux 5.19 is needed; until then mode `diff` works";
+            Check::fail(USERFAULTFD, format!("{problem}; {release}"), remedy)
+        }
+    }
+}
+
+/// Looks for a page that was written.
+pub(super) fn page_scan(directory: &Path) -> Check {
+    match host::try_page_scan(directory) {
+        Ok(true) => Check::ok(PAGEMAP_SCAN, "a written page was found"),
+        Ok(false) => {
+            let remedy = "dirty pages are found in a slower way; Linux 6.7 has the faster one";
+            Check::warn(PAGEMAP_SCAN, format!("{} does not have it", release()), remedy)
+        }
+        Err(problem) => {
+            let remedy = "run forkd where it may read /proc/PID/pagemap: as root or the VMMs' user";
+            Check::fail(PAGEMAP_SCAN, problem, remedy)
+        }
+    }
+}
+
+fn release() -> String {
+    format!("Linux {}", rustix::system::uname().release().to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Outcome;
+    use super::*;
+
+    #[test]
+    fn memory_that_cannot_be_had_fails_with_a_remedy() {
+        let nowhere = Path::new("/nonexistent");
+        let check = page_scan(nowhere);
+        assert!(check.outcome == Outcome::Fail && check.remedy.is_some(), "{check:?}");
+    }
+}

@@ -1,0 +1,128 @@
+//! How much the host gives, and what sandboxes can be kept from. Nothing of it is required.
+
+use std::fs;
+
+use forkd_engine::host;
+use forkd_types::{ByteCount, limit};
+use rustix::process::{Resource, getrlimit};
+
+use super::Check;
+
+/// Less than this is soon used up by the first guests.
+const MEMORY_COMFORTABLE: ByteCount = ByteCount::from_mib(1024);
+/// Descriptors that the daemon has open for one sandbox that has been branched.
+const DESCRIPTORS_PER_SANDBOX: u64 = 16;
+/// With fewer sandboxes than this a limit is in the way.
+const SANDBOXES_COMFORTABLE: u64 = 60;
+
+/// Memory, swap, descriptors, mappings, control groups, namespaces.
+pub(super) fn all() -> Vec<Check> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let descriptors = getrlimit(Resource::Nofile).current;
+    vec![
+        memory(&read("/proc/meminfo"), &read("/proc/sys/vm/overcommit_memory")),
+        swap(&read("/proc/swaps")),
+        open_files(descriptors.unwrap_or(u64::MAX)),
+        mappings(&read("/proc/sys/vm/max_map_count")),
+        memory_limits(),
+        networks(),
+    ]
+}
+
+fn memory(meminfo: &str, overcommit: &str) -> Check {
+    const NAME: &str = "memory";
+    let available = meminfo.lines().find_map(|line| {
+        let kibibytes = line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?;
+        Some(ByteCount::new(kibibytes.trim().parse::<u64>().ok()? << 10))
+    });
+    if overcommit.trim() == "2" {
+        let detail = "the kernel counts shared guest memory for each child in full";
+        return Check::warn(NAME, detail, "sysctl vm.overcommit_memory=0");
+    }
+    match available {
+        Some(free) if free < MEMORY_COMFORTABLE => {
+            Check::warn(NAME, format!("{free} available"), "end other programs, or add memory")
+        }
+        Some(free) => Check::ok(NAME, format!("{free} available")),
+        None => Check::warn(NAME, "/proc/meminfo does not tell", "mount /proc"),
+    }
+}
+
+/// The first line has titles.
+fn swap(swaps: &str) -> Check {
+    const NAME: &str = "swap";
+    let areas = swaps.lines().skip(1).count();
+    if areas == 0 {
+        return Check::ok(NAME, "none");
+    }
+    let remedy = "swapoff -a; with swap dirty pages are looked for in the pause of a branch";
+    Check::warn(NAME, format!("{areas} area(s) in use"), remedy)
+}
+
+fn open_files(limit: u64) -> Check {
+    const NAME: &str = "open files";
+    let sandboxes = limit / DESCRIPTORS_PER_SANDBOX;
+    let detail = format!("{limit} at once, enough for about {sandboxes} sandboxes");
+    if sandboxes < SANDBOXES_COMFORTABLE {
+        let remedy = "ulimit -n 65536, or LimitNOFILE= in the unit";
+        return Check::warn(NAME, detail, remedy);
+    }
+    Check::ok(NAME, if limit == u64::MAX { "no limit".to_owned() } else { detail })
+}
+
+fn mappings(max: &str) -> Check {
+    const NAME: &str = "mappings";
+    let max: u64 = max.trim().parse().unwrap_or(u64::MAX);
+    if max < 2 * limit::RUNS_MAPPED_MAX as u64 {
+        let detail = format!("{max} in a process; a child of a ragged snapshot needs more");
+        return Check::warn(NAME, detail, "sysctl vm.max_map_count=65530");
+    }
+    Check::ok(NAME, format!("{max} in a process"))
+}
+
+fn memory_limits() -> Check {
+    const NAME: &str = "memory limits";
+    match host::try_limit() {
+        Ok(base) => Check::ok(NAME, format!("a group was limited in `{}`", base.display())),
+        Err(problem) => {
+            let remedy = "only `memory_limit_mib` needs it: run the daemon as root, or under \
+                          systemd with the unit of deploy/, which delegates the controller";
+            Check::warn(NAME, problem, remedy)
+        }
+    }
+}
+
+fn networks() -> Check {
+    const NAME: &str = "namespaces";
+    match host::try_network() {
+        Ok(()) => Check::ok(NAME, "a network namespace was made"),
+        Err(problem) => {
+            let remedy = "only `per_child_netns` needs it: give the daemon CAP_SYS_ADMIN";
+            Check::warn(NAME, format!("no network namespace: {problem}"), remedy)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Outcome;
+    use super::*;
+
+    #[test]
+    fn what_is_scarce_warns_with_a_remedy_and_plenty_does_not() {
+        let plenty = "MemTotal: 9 kB\nMemAvailable:   22644000 kB\n";
+        let scarce = "MemAvailable: 900000 kB\n";
+        let swaps = "Filename Type Size\n/dev/sda2 partition 7\n";
+        for (good, bad) in [
+            (memory(plenty, "0\n"), memory(scarce, "0\n")),
+            (memory(plenty, "1"), memory(plenty, "2\n")),
+            (memory(plenty, "0"), memory("", "0")),
+            (swap("Filename Type Size\n"), swap(swaps)),
+            (open_files(1024), open_files(256)),
+            (mappings("65530\n"), mappings("1000\n")),
+        ] {
+            assert_eq!((good.outcome, good.remedy.is_some()), (Outcome::Ok, false), "{good:?}");
+            assert_eq!((bad.outcome, bad.remedy.is_some()), (Outcome::Warn, true), "{bad:?}");
+        }
+    }
+}

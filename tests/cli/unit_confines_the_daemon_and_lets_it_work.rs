@@ -1,0 +1,196 @@
+//! Goal: the systemd unit in `deploy/` is understood by systemd, takes away what its kind of
+//! service does not need, and leaves what a session needs.
+//!
+//! Method: systemd verifies the unit and rates it. A session with templates, limits, branches of
+//! two modes and a compaction then runs as the unit would have it, with what needs no service
+//! manager: the unit's capabilities, no new privileges, a read-only file system apart from the
+//! daemon's directories, and system calls that are counted and compared with the unit's filter. The
+//! session does not run under systemd: that the daemon is restarted, its devices, and its group are
+//! not shown here. Breaks when the unit lacks something, or the filter a system call.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::forkd::Forkd;
+
+/// As `systemd-analyze security` counts it: 0 is confined, 100 is not.
+const EXPOSURE_MAX: &str = "30";
+/// QEMU tries the first two, SQLite the third; both go on where they are refused, as they are here,
+/// whether or not this systemd would.
+const DISPENSABLE: [&str; 3] = ["io_uring_setup", "seccomp", "fchown"];
+/// Made by what stands for the service manager.
+const OF_SETPRIV: &str = "capset";
+const SOON: Duration = Duration::from_secs(30);
+
+/// Settings of the unit by name; those that are given more than once in their order.
+fn unit() -> BTreeMap<String, Vec<String>> {
+    let text = std::fs::read_to_string(deploy().join("forkd.service")).unwrap();
+    let mut settings: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    for (name, value) in lines.filter_map(|line| line.split_once('=')) {
+        settings.entry(name.to_owned()).or_default().push(value.to_owned());
+    }
+    settings
+}
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
+}
+
+fn run(command: &mut Command) -> Output {
+    let program = command.get_program().to_owned();
+    command.output().unwrap_or_else(|error| panic!("{program:?}: {error}; run `make setup`"))
+}
+
+fn checked(command: &mut Command) -> String {
+    let output = run(command);
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(output.status.success(), "{command:?}: {said}");
+    said
+}
+
+#[test]
+fn systemd_understands_the_units_and_finds_them_confined() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = std::env::var("FORKD_BIN").unwrap();
+    for name in ["forkd.service", "run-forkd-hot.mount"] {
+        let text = std::fs::read_to_string(deploy().join(name)).unwrap();
+        // The program must be there.
+        let text = text.replace("/usr/local/bin/forkd", &program);
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let mut verify = Command::new("systemd-analyze");
+    verify.current_dir(&directory).args(["verify", "./forkd.service", "./run-forkd-hot.mount"]);
+    let said = checked(&mut verify);
+    // Older ones do not know this name, and go on without it.
+    let strange = said.lines().find(|line| !line.contains("'DelegateSubgroup'"));
+    assert_eq!(strange, None);
+    let mut rate = Command::new("systemd-analyze");
+    rate.current_dir(&directory).args(["security", "--offline=true", "--no-pager"]);
+    checked(rate.arg(format!("--threshold={EXPOSURE_MAX}")).arg("./forkd.service"));
+    let unit = unit();
+    // Without these a restart would end sandboxes, or the next daemon would not find them.
+    for (name, value) in [
+        ("KillMode", "process"),
+        ("RuntimeDirectoryPreserve", "yes"),
+        ("OOMPolicy", "continue"),
+        ("Delegate", "memory"),
+    ] {
+        assert_eq!(unit[name], [value], "{name}");
+    }
+}
+
+/// The system calls that the unit's filter allows.
+fn allowed(filters: &[String]) -> BTreeSet<String> {
+    let mut allowed = expand("@default");
+    for filter in filters {
+        let (names, allows) = match filter.strip_prefix('~') {
+            Some(names) => (names, false),
+            None => (filter.as_str(), true),
+        };
+        for call in names.split_whitespace().flat_map(expand) {
+            if allows {
+                allowed.insert(call);
+            } else {
+                allowed.remove(&call);
+            }
+        }
+    }
+    allowed
+}
+
+/// The system calls of a group, as systemd has it.
+fn expand(name: &str) -> BTreeSet<String> {
+    if !name.starts_with('@') {
+        return BTreeSet::from([name.to_owned()]);
+    }
+    let listed = checked(Command::new("systemd-analyze").args(["syscall-filter", name]));
+    let lines = listed.lines().skip(1).map(str::trim);
+    lines.filter(|line| !line.is_empty() && !line.starts_with('#')).flat_map(expand).collect()
+}
+
+/// Everything is read-only but the two directories; the rest of the line is run there.
+const STRICT: &str = r#"
+    set -e
+    for directory in "$FORKD_HOME" "$FORKD_HOT_DIR"; do
+        mount --bind "$directory" "$directory"
+    done
+    mount -o remount,bind,ro /
+    mount -o remount,bind,ro /sys
+    mount --bind /proc/sys /proc/sys
+    mount -o remount,bind,ro /proc/sys
+    exec "$@"
+"#;
+
+/// The daemon as the unit runs it; its system calls are counted in `counts`.
+fn daemon(forkd: &Forkd, unit: &BTreeMap<String, Vec<String>>, counts: &Path) -> Command {
+    assert_eq!((&*unit["ProtectSystem"][0], &*unit["NoNewPrivileges"][0]), ("strict", "yes"));
+    let capabilities = unit["CapabilityBoundingSet"][0].to_lowercase();
+    let bounding = capabilities.split_whitespace().fold("-all".to_owned(), |set, name| {
+        format!("{set},+{}", name.strip_prefix("cap_").unwrap())
+    });
+    let refused = DISPENSABLE.join(",");
+    let mut command = forkd.within(Command::new("unshare"));
+    command.args(["--mount", "sh", "-c", STRICT, "sh"]);
+    command.args(["strace", "-f", "-qq", "-c", "-S", "name", "-o"]).arg(counts);
+    command.args(["-e", &format!("inject={refused}:error=EPERM")]);
+    command.args(["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set", &bounding]);
+    command.arg("--").arg(forkd.command(&[]).get_program()).arg("serve");
+    command
+}
+
+/// Everything that needs the kernel in another way.
+fn session(forkd: &Forkd) {
+    forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
+    let sandbox = forkd.ok(&["fork", "t", "--memory-limit-mib", "900"]);
+    forkd.ok(&["exec", &sandbox, "--", "sh", "-c", "echo kept > /srv/kept; sync"]);
+    let live = forkd.json(&["branch", &sandbox, "--mode", "live", "-n", "1"]);
+    let child = live["children"][0]["sandbox"]["id"].as_str().unwrap();
+    assert_eq!(forkd.ok(&["exec", child, "--", "cat", "/srv/kept"]), "kept");
+    forkd.ok(&["branch", &sandbox, "--mode", "diff", "--tag", "later"]);
+    forkd.ok(&["snapshot", "compact", "later", "--to", "alone"]);
+    let alone = forkd.ok(&["fork", "alone"]);
+    assert_eq!(forkd.ok(&["eval", &alone, "6 * 7"]), "42");
+    forkd.ok(&["stop", "--stop-sandboxes"]);
+}
+
+#[test]
+fn a_session_needs_nothing_that_the_unit_takes_away() {
+    let (forkd, unit) = (Forkd::new(), unit());
+    let counts = forkd.home().join("counts");
+    let log = std::fs::File::create(forkd.home().join("log")).unwrap();
+    let mut daemon = daemon(&forkd, &unit, &counts);
+    daemon.stderr(log).stdin(Stdio::null());
+    let mut daemon = daemon.spawn().expect("unshare; run `make setup`");
+    let begun = Instant::now();
+    while !forkd.home().join("run/forkd.sock").exists() {
+        let said = || std::fs::read_to_string(forkd.home().join("log")).unwrap();
+        assert_eq!(daemon.try_wait().unwrap(), None, "{}", said());
+        assert!(begun.elapsed() < SOON, "the daemon does not listen: {}", said());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    session(&forkd);
+    // Counts are written when the last process has ended.
+    daemon.wait().unwrap();
+    let counts = std::fs::read_to_string(&counts).unwrap();
+    // Share of the time, seconds, ..., name; besides that strace tells of processes.
+    let is_row = |row: &&str| {
+        let mut cells = row.split_whitespace().take(2).map(str::parse::<f64>);
+        cells.next().is_some_and(|cell| cell.is_ok()) && cells.next().is_some_and(|c| c.is_ok())
+    };
+    let names = counts.lines().filter(is_row).filter_map(|row| row.split_whitespace().last());
+    let made: BTreeSet<&str> = names.filter(|name| *name != "total").collect();
+    for expected in ["userfaultfd", "process_vm_readv", "sched_setattr", "pwrite64"] {
+        assert!(made.contains(expected), "{expected} was not counted: {made:?}");
+    }
+    let allowed = allowed(&unit["SystemCallFilter"]);
+    let refused: Vec<_> = made
+        .into_iter()
+        .filter(|call| !DISPENSABLE.contains(call) && *call != OF_SETPRIV)
+        .filter(|call| !allowed.contains(*call))
+        .collect();
+    assert_eq!(refused, Vec::<&str>::new(), "the unit's filter refuses what a session needs");
+}
