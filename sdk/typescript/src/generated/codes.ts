@@ -194,6 +194,24 @@ export class LiveUnavailableError extends ApiError {
 }
 
 /**
+ * Nothing here would enforce a memory limit. Status 409; remedy: run the daemon as root, or under
+ * systemd with the unit of deploy/, which delegates the memory controller; `forkd doctor` tries it;
+ * or leave out `memory_limit_mib`.
+ */
+export class MemoryLimitUnavailableError extends ApiError {
+  static override readonly code: string = "memory_limit_unavailable";
+}
+
+/**
+ * The daemon cannot make network namespaces. Status 409; remedy: give the daemon CAP_SYS_ADMIN
+ * (docs/guides/deployment.md says how, `forkd doctor` tries it), or leave out `per_child_netns`:
+ * guests have no network device anyway.
+ */
+export class OwnNetworkUnavailableError extends ApiError {
+  static override readonly code: string = "own_network_unavailable";
+}
+
+/**
  * The body is too large. Status 413; remedy: send less at once; large data goes into a file of the
  * sandbox.
  */
@@ -207,6 +225,14 @@ export class RequestTooLargeError extends ApiError {
  */
 export class NotJsonError extends ApiError {
   static override readonly code: string = "not_json";
+}
+
+/**
+ * The kernel ended the sandbox's VMM because of its memory limit. Status 422; remedy: fork again
+ * with a larger `memory_limit_mib`, or without: docs/limits.md says what counts.
+ */
+export class MemoryLimitReachedError extends ApiError {
+  static override readonly code: string = "memory_limit_reached";
 }
 
 /**
@@ -356,8 +382,11 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["no_input", NoInputError],
   ["no_terminal", NoTerminalError],
   ["live_unavailable", LiveUnavailableError],
+  ["memory_limit_unavailable", MemoryLimitUnavailableError],
+  ["own_network_unavailable", OwnNetworkUnavailableError],
   ["request_too_large", RequestTooLargeError],
   ["not_json", NotJsonError],
+  ["memory_limit_reached", MemoryLimitReachedError],
   ["warm_failed", WarmFailedError],
   ["output_too_large", OutputTooLargeError],
   ["guest_refused", GuestRefusedError],

@@ -225,15 +225,18 @@ export interface Sandbox {
   readonly error?: string | undefined;
   /** When it will be removed unless it is used before, in seconds since 1970. */
   readonly expiresAtUnix?: number | undefined;
-  /** Its address; null when it has no network. */
+  /** Always null: guests have no network device. */
   readonly guestAddr?: string | undefined;
   /** Seconds from its last use to its removal. */
   readonly idleTimeoutSecs?: number | undefined;
-  /** Always null: a sandbox cannot use more memory than its guest RAM. */
+  /** The most memory that its VMM may have on the host; null when it is not limited. */
   readonly memoryLimitMib?: number | undefined;
   /** Its creator's words. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** Its network namespace on the host; null when it has no network. */
+  /**
+   * The network namespace that its VMM has for itself, such as `/proc/4711/ns/net`; null when it
+   * was not asked for, or is gone with the VMM.
+   */
   readonly netns?: string | undefined;
   /** Process id of its VMM. */
   readonly pid?: number | undefined;
