@@ -28,6 +28,11 @@ ELSEWHERE = {"docs/guides/published-client.md": "tests/cli/published_client_work
 # What is no program: it is shown, not run.
 DATA = {"json", "text"}
 
+# What a shell block that is run must not do to the machine that runs it.
+HARMFUL = re.compile(
+    r"\b(apt|apt-get|make|mount|systemctl|sudo)\b|(^|[\s'\"=>])/(boot|etc|usr|var)\b"
+)
+
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->")
 SHELL_SECS_MAX = 300
 
@@ -120,6 +125,8 @@ def script(page: str) -> str:
     """A page's shell blocks as one script, which says where each begins."""
     parts = ["set -euo pipefail"]
     for block in blocks(page, "sh"):
+        harm = HARMFUL.search(block.code)
+        assert harm is None, f"{block.where}: `{harm and harm[0]}` is not for the host"
         parts += [f"echo '{mark(block)}'", f"echo '{mark(block)}' >&2", block.code]
     return "\n".join([*parts, ""])
 

@@ -4,7 +4,7 @@ import "./core/dispose.js";
 import { NotUnderstoodError } from "./core/failure.js";
 import * as flow from "./core/flow.js";
 import * as request from "./core/request.js";
-import type { BuildOptions, EventFilter, StartOptions } from "./core/request.js";
+import type { BuildOptions, EventFilter, RemoveOptions, StartOptions } from "./core/request.js";
 import type { Event } from "./core/result.js";
 import { BuildSource, EventsSource } from "./core/source.js";
 import { parse, shown } from "./core/target.js";
@@ -106,9 +106,9 @@ export class Snapshots {
     return new Snapshot(this.#transport, await this.#transport.send(call));
   }
 
-  /** Removes one, and with `cascade` the sandboxes and snapshots that depend on it. */
-  remove(tag: string, options: { cascade?: boolean | undefined } = {}): Promise<void> {
-    return this.#transport.send(request.removeSnapshot(tag, options.cascade ?? false));
+  /** Removes one. */
+  remove(tag: string, options: RemoveOptions = {}): Promise<void> {
+    return this.#transport.send(request.removeSnapshot(tag, options));
   }
 }
 

@@ -37,6 +37,7 @@ export type {
   Command,
   EventFilter,
   Mode,
+  RemoveOptions,
   StartOptions,
   TerminalSize,
 } from "./core/request.js";

@@ -7,7 +7,7 @@ import { errorOfBody } from "./core/call.js";
 import { ForkdError } from "./core/failure.js";
 import * as flow from "./core/flow.js";
 import * as request from "./core/request.js";
-import type { BranchOptions, Mode, StartOptions } from "./core/request.js";
+import type { BranchOptions, Mode, RemoveOptions, StartOptions } from "./core/request.js";
 import type { Execution } from "./core/result.js";
 import { transport as transportOfEnvironment } from "./environment.js";
 import { Files } from "./files.js";
@@ -205,9 +205,9 @@ export class Snapshot {
     return new Snapshot(this.transport, await this.transport.send(call));
   }
 
-  /** Removes it, and with `cascade` the sandboxes and snapshots that depend on it. */
-  remove(options: { cascade?: boolean | undefined } = {}): Promise<void> {
-    return this.transport.send(request.removeSnapshot(this.tag, options.cascade ?? false));
+  /** Removes it. */
+  remove(options: RemoveOptions = {}): Promise<void> {
+    return this.transport.send(request.removeSnapshot(this.tag, options));
   }
 }
 

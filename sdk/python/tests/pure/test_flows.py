@@ -28,7 +28,9 @@ def missing() -> httpx.Response:
 def test_a_sandbox_starts_from_the_snapshot_with_the_tag(daemon: FakeDaemon) -> None:
     daemon.routes = {"POST /v1/sandboxes": fake.ok(CREATED, 201)}
     client = daemon.client()
-    sandbox = Sandbox.create("py", metadata={"a": "b"}, ttl=0.5, idle_timeout=9, client=client)
+    bounds: dict[str, Any] = {"memory_limit_mib": 600, "per_child_netns": True}
+    life: dict[str, Any] = {"ttl": 0.5, "idle_timeout": 9}
+    sandbox = Sandbox.create("py", metadata={"a": "b"}, **life, **bounds, client=client)
     assert sandbox.id == "sb-1"
     assert daemon.body() == {
         "snapshot_tag": "py",
@@ -36,6 +38,8 @@ def test_a_sandbox_starts_from_the_snapshot_with_the_tag(daemon: FakeDaemon) -> 
         "metadata": {"a": "b"},
         "ttl_secs": 1,
         "idle_timeout_secs": 9,
+        "memory_limit_mib": 600,
+        "per_child_netns": True,
     }
 
 

@@ -1,9 +1,12 @@
-"""Both shells have the same classes, the same methods and the same arguments."""
+"""Both shells have the same classes, the same methods and the same arguments; so has the
+TypeScript SDK, as far as names go.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +75,45 @@ def test_all_that_is_exported_and_public_is_documented() -> None:
             for member, content in public(kind).items():
                 if callable(content) and not member.startswith("__"):
                     assert inspect.getdoc(content), f"{name}.{member}"
+
+
+TYPESCRIPT = Path(__file__).resolve().parents[3] / "typescript" / "src"
+
+# What is another word there.
+WORDS = {"make_dir": "mkdir", "raise_for_error": "throwForError", "raise_for_exit": "throwForExit"}
+
+# It lets go of a sandbox: connections need no such thing there.
+PYTHON_ONLY = {"Sandbox.close"}
+
+SHARED = [
+    *(getattr(forkd_sdk, name.removeprefix("Async")) for name in ASYNC_NAMES),
+    forkd_sdk.CommandResult,
+    forkd_sdk.Execution,
+    forkd_sdk.OutputChunk,
+    forkd_sdk.Part,
+    forkd_sdk.ForkdError,
+    forkd_sdk.ApiError,
+]
+
+
+def typescript_class(name: str) -> str:
+    """The text of a class of the TypeScript SDK."""
+    for source in sorted(TYPESCRIPT.rglob("*.ts")):
+        found = re.search(rf"^export class {name}\b.*?^}}", source.read_text(), re.S | re.M)
+        if found:
+            return found[0]
+    raise AssertionError(f"there is no class {name}")
+
+
+@pytest.mark.parametrize("kind", SHARED, ids=lambda kind: str(kind.__name__))
+def test_the_typescript_sdk_has_the_same_surface(kind: type[Any]) -> None:
+    text = typescript_class(kind.__name__)
+    members = {name for name in vars(kind) if not name.startswith("_")}
+    members |= {name for name in getattr(kind, "__annotations__", {}) if not name.startswith("_")}
+    for name in sorted(members):
+        if f"{kind.__name__}.{name}" in PYTHON_ONLY or name == "of":
+            continue
+        first, *more = name.split("_")
+        camel = WORDS.get(name, first + "".join(word.capitalize() for word in more))
+        declared = rf"^\s+(?:static |async |get |readonly |override )*{camel}\b[(<:?; ]"
+        assert re.search(declared, text, re.M), f"{kind.__name__}.{camel}"

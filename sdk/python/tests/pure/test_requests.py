@@ -76,6 +76,8 @@ CASES: list[tuple[str, Any, Callable[[Any], Any], dict[str, Any]]] = [
      {"to": "u", "wait": False}),
     ("DELETE /v1/snapshots/t", None, lambda c: c.snapshots.remove("t", cascade=True),
      {"cascade": "true"}),
+    ("DELETE /v1/snapshots/t", None, lambda c: c.snapshots.remove("t", force=True),
+     {"force": "true"}),
     ("GET /v1/operations", [OPERATION], lambda c: c.operations.list(state="running"),
      {"state": "running"}),
     ("GET /v1/operations/op-1", OPERATION, lambda c: c.operations.get("op-1"), {}),

@@ -129,7 +129,7 @@ export async function removeSandbox(sender: Sender, id: string): Promise<void> {
 export async function removeAllOf(sender: Sender, tag: string): Promise<void> {
   for (let waited = 0; ; ) {
     try {
-      return await sender.send(request.removeSnapshot(tag, true));
+      return await sender.send(request.removeSnapshot(tag, { cascade: true }));
     } catch (error) {
       if (error instanceof SnapshotNotFoundError) return;
       const settles = error instanceof SnapshotNotReadyError || error instanceof SnapshotInUseError;

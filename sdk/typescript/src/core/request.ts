@@ -31,6 +31,18 @@ export interface StartOptions {
   ttlSecs?: number | undefined;
   /** The daemon removes it when it was not used for this time. */
   idleTimeoutSecs?: number | undefined;
+  /** How much of the host's memory its VMM may have at most. */
+  memoryLimitMib?: number | undefined;
+  /** Its VMM is cut off from the host's network. */
+  perChildNetns?: boolean | undefined;
+}
+
+/** How a snapshot is removed. */
+export interface RemoveOptions {
+  /** With the sandboxes and snapshots that depend on it. */
+  cascade?: boolean | undefined;
+  /** Its tag only, so that what depends on it keeps working. */
+  force?: boolean | undefined;
 }
 
 /** How a template is built. */
@@ -121,6 +133,8 @@ function started(options: StartOptions): Record<string, unknown> {
     metadata: filled(options.metadata),
     ttl_secs: whole(options.ttlSecs),
     idle_timeout_secs: whole(options.idleTimeoutSecs),
+    memory_limit_mib: options.memoryLimitMib,
+    per_child_netns: options.perChildNetns || undefined,
   });
 }
 
@@ -176,12 +190,16 @@ export function compact(tag: string, to: string, wait: boolean): Call<models.Sna
   };
 }
 
-export function removeSnapshot(tag: string, cascade: boolean): Call<void> {
+export function removeSnapshot(tag: string, options: RemoveOptions): Call<void> {
+  const query = given({
+    cascade: options.cascade ? "true" : undefined,
+    force: options.force ? "true" : undefined,
+  });
   return {
     method: "DELETE",
     path: path("v1", "snapshots", tag),
     parse: nothing,
-    query: cascade ? { cascade: "true" } : {},
+    query,
     timeoutSecs: null,
   };
 }

@@ -19,7 +19,8 @@ clock.sleep = async () => {};
 test("a sandbox starts from the snapshot with the tag", async () => {
   const daemon = new FakeDaemon();
   daemon.routes["POST /v1/sandboxes"] = fake.ok(CREATED, 201);
-  const options = { metadata: { a: "b" }, ttlSecs: 0.5, idleTimeoutSecs: 9 };
+  const bounds = { memoryLimitMib: 600, perChildNetns: true };
+  const options = { metadata: { a: "b" }, ttlSecs: 0.5, idleTimeoutSecs: 9, ...bounds };
   const sandbox = await Sandbox.create("py", { ...options, client: daemon.client() });
   assert.equal(sandbox.id, "sb-1");
   assert.deepEqual(daemon.body(), {
@@ -28,6 +29,8 @@ test("a sandbox starts from the snapshot with the tag", async () => {
     metadata: { a: "b" },
     ttl_secs: 1,
     idle_timeout_secs: 9,
+    memory_limit_mib: 600,
+    per_child_netns: true,
   });
 });
 

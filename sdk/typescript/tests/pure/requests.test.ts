@@ -87,6 +87,8 @@ const CASES: Case[] = [
     ({ c }) => c.snapshots.compact("t", { to: "u", wait: false }), { to: "u", wait: false }],
   ["DELETE /v1/snapshots/t", GONE, ({ c }) => c.snapshots.remove("t", { cascade: true }),
     { cascade: "true" }],
+  ["DELETE /v1/snapshots/t", GONE, ({ c }) => c.snapshots.remove("t", { force: true }),
+    { force: "true" }],
   ["GET /v1/operations", [fake.operation()], ({ c }) => c.operations.list({ state: "running" }),
     { state: "running" }],
   ["GET /v1/operations/op-1", fake.operation(), ({ c }) => c.operations.get("op-1"), {}],

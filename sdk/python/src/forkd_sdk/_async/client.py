@@ -39,9 +39,18 @@ class AsyncSandboxes:
         metadata: Mapping[str, str] | None = None,
         ttl: float | None = None,
         idle_timeout: float | None = None,
+        memory_limit_mib: int | None = None,
+        per_child_netns: bool = False,
     ) -> AsyncSandbox:
         """Starts one; see `AsyncSandbox.create`."""
-        create = flow.create(template, metadata=metadata, ttl=ttl, idle_timeout=idle_timeout)
+        create = flow.create(
+            template,
+            metadata=metadata,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            memory_limit_mib=memory_limit_mib,
+            per_child_netns=per_child_netns,
+        )
         return AsyncSandbox(self._transport, await self._transport.run(create))
 
     async def connect(self, sandbox_id: str) -> AsyncSandbox:
@@ -113,9 +122,11 @@ class AsyncSnapshots:
         info = await self._transport.send(request.compact(tag, to, wait=wait))
         return AsyncSnapshot(self._transport, info)
 
-    async def remove(self, tag: str, *, cascade: bool = False) -> None:
-        """Removes one, and with `cascade` the sandboxes and snapshots that depend on it."""
-        await self._transport.send(request.remove_snapshot(tag, cascade=cascade))
+    async def remove(self, tag: str, *, cascade: bool = False, force: bool = False) -> None:
+        """Removes one, and with `cascade` the sandboxes and snapshots that depend on it; with
+        `force` its tag only, so that these keep working.
+        """
+        await self._transport.send(request.remove_snapshot(tag, cascade=cascade, force=force))
 
 
 class AsyncOperations:

@@ -36,9 +36,18 @@ def create(
     metadata: Mapping[str, str] | None,
     ttl: float | None,
     idle_timeout: float | None,
+    memory_limit_mib: int | None,
+    per_child_netns: bool,
 ) -> Flow[models.Sandbox]:
     """A sandbox of the snapshot; of the image of that name, if there is no such snapshot."""
-    fork = request.fork(template, metadata=metadata, ttl=ttl, idle_timeout=idle_timeout)
+    fork = request.fork(
+        template,
+        metadata=metadata,
+        ttl=ttl,
+        idle_timeout=idle_timeout,
+        memory_limit_mib=memory_limit_mib,
+        per_child_netns=per_child_netns,
+    )
     missing: SnapshotNotFoundError | None = None
     try:
         started: list[models.Sandbox] = yield fork

@@ -114,9 +114,9 @@ def compact(tag: str, to: str, *, wait: bool = True) -> Call[models.Snapshot]:
     return Call("POST", path, one(models.Snapshot), body=body, timeout_secs=None)
 
 
-def remove_snapshot(tag: str, *, cascade: bool = False) -> Call[None]:
+def remove_snapshot(tag: str, *, cascade: bool = False, force: bool = False) -> Call[None]:
     """DELETE /v1/snapshots/:tag."""
-    params = {"cascade": "true"} if cascade else {}
+    params = _given(cascade="true" if cascade else None, force="true" if force else None)
     path = _path("v1", "snapshots", tag)
     return Call("DELETE", path, nothing, params=params, timeout_secs=None)
 
@@ -137,6 +137,8 @@ def fork(
     metadata: Mapping[str, str] | None = None,
     ttl: float | None = None,
     idle_timeout: float | None = None,
+    memory_limit_mib: int | None = None,
+    per_child_netns: bool = False,
 ) -> Call[list[models.Sandbox]]:
     """POST /v1/sandboxes."""
     body = _given(
@@ -145,6 +147,8 @@ def fork(
         metadata=dict(metadata) if metadata else None,
         ttl_secs=_secs(ttl),
         idle_timeout_secs=_secs(idle_timeout),
+        memory_limit_mib=memory_limit_mib,
+        per_child_netns=per_child_netns or None,
     )
     parse = many(models.Sandbox)
     return Call("POST", "/v1/sandboxes", parse, body=body, timeout_secs=None)

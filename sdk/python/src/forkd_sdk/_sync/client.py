@@ -40,9 +40,18 @@ class Sandboxes:
         metadata: Mapping[str, str] | None = None,
         ttl: float | None = None,
         idle_timeout: float | None = None,
+        memory_limit_mib: int | None = None,
+        per_child_netns: bool = False,
     ) -> Sandbox:
         """Starts one; see `Sandbox.create`."""
-        create = flow.create(template, metadata=metadata, ttl=ttl, idle_timeout=idle_timeout)
+        create = flow.create(
+            template,
+            metadata=metadata,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            memory_limit_mib=memory_limit_mib,
+            per_child_netns=per_child_netns,
+        )
         return Sandbox(self._transport, self._transport.run(create))
 
     def connect(self, sandbox_id: str) -> Sandbox:
@@ -114,9 +123,11 @@ class Snapshots:
         info = self._transport.send(request.compact(tag, to, wait=wait))
         return Snapshot(self._transport, info)
 
-    def remove(self, tag: str, *, cascade: bool = False) -> None:
-        """Removes one, and with `cascade` the sandboxes and snapshots that depend on it."""
-        self._transport.send(request.remove_snapshot(tag, cascade=cascade))
+    def remove(self, tag: str, *, cascade: bool = False, force: bool = False) -> None:
+        """Removes one, and with `cascade` the sandboxes and snapshots that depend on it; with
+        `force` its tag only, so that these keep working.
+        """
+        self._transport.send(request.remove_snapshot(tag, cascade=cascade, force=force))
 
 
 class Operations:

@@ -47,17 +47,27 @@ class Sandbox:
         metadata: Mapping[str, str] | None = None,
         ttl: float | None = None,
         idle_timeout: float | None = None,
+        memory_limit_mib: int | None = None,
+        per_child_netns: bool = False,
         client: Client | None = None,
     ) -> Sandbox:
         """Starts a sandbox from the snapshot with this tag.
 
         If there is no such snapshot but an image of that name, the template is built first; that
         takes a while, once. `metadata` is kept with the sandbox. The daemon removes it after `ttl`
-        seconds, or when it was not used for `idle_timeout` seconds. Without a `client` the daemon
-        is the one that the environment names.
+        seconds, or when it was not used for `idle_timeout` seconds. Its VMM has at most
+        `memory_limit_mib` of the host's memory; with `per_child_netns` it is cut off from the
+        host's network. Without a `client` the daemon is the one that the environment names.
         """
         transport = _transport(client)
-        create = flow.create(template, metadata=metadata, ttl=ttl, idle_timeout=idle_timeout)
+        create = flow.create(
+            template,
+            metadata=metadata,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            memory_limit_mib=memory_limit_mib,
+            per_child_netns=per_child_netns,
+        )
         return cls(transport, transport.run(create))
 
     @classmethod
@@ -194,9 +204,19 @@ class Snapshot:
         metadata: Mapping[str, str] | None = None,
         ttl: float | None = None,
         idle_timeout: float | None = None,
+        memory_limit_mib: int | None = None,
+        per_child_netns: bool = False,
     ) -> list[Sandbox]:
         """Starts `n` sandboxes from it: all or none."""
-        call = request.fork(self.tag, n, metadata=metadata, ttl=ttl, idle_timeout=idle_timeout)
+        call = request.fork(
+            self.tag,
+            n,
+            metadata=metadata,
+            ttl=ttl,
+            idle_timeout=idle_timeout,
+            memory_limit_mib=memory_limit_mib,
+            per_child_netns=per_child_netns,
+        )
         started = self._transport.send(call)
         return [Sandbox(self._transport, info) for info in started]
 
@@ -218,9 +238,12 @@ class Snapshot:
         info = self._transport.send(request.compact(self.tag, to, wait=wait))
         return Snapshot(self._transport, info)
 
-    def remove(self, *, cascade: bool = False) -> None:
-        """Removes it, and with `cascade` the sandboxes and snapshots that depend on it."""
-        self._transport.send(request.remove_snapshot(self.tag, cascade=cascade))
+    def remove(self, *, cascade: bool = False, force: bool = False) -> None:
+        """Removes it, and with `cascade` the sandboxes and snapshots that depend on it; with
+        `force` its tag only, so that these keep working.
+        """
+        call = request.remove_snapshot(self.tag, cascade=cascade, force=force)
+        self._transport.send(call)
 
 
 @dataclass(frozen=True)
