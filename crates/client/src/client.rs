@@ -390,7 +390,7 @@ impl Client {
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }
-        Ok(EventStream::new(self.send(request).await?, self.target.to_string()))
+        Ok(EventStream(self.sse(request).await?))
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
