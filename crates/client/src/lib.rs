@@ -21,7 +21,7 @@ pub use build::BuildStream;
 pub use client::{Client, Dependents};
 pub use error::{ApiFailure, ClientError};
 pub use events::{EventFilter, EventStream};
-pub use file::{Depth, FileWatch};
+pub use file::{Depth, FileContent, FileWatch};
 pub use forkd_api as api;
 pub use process::{InputEnd, OutputStream};
 pub use sse::ServerEvent;

@@ -135,11 +135,8 @@ mod tests {
     fn events_come_whole_however_they_are_cut_and_comments_are_none() {
         let wire = b": hello\n\nid: 7\nevent: stdout\ndata: {\"text\":\"a: \xc3\xa9\"}\n\n: \n\
             id: 9\n\ndata:y\r\ndata: z\r\n\r\nevent: exit\ndata: {}\n\n";
-        let expected = [
-            of("7", "stdout", "{\"text\":\"a: é\"}"),
-            of("9", "", "y\nz"),
-            of("9", "exit", "{}"),
-        ];
+        let expected =
+            [of("7", "stdout", "{\"text\":\"a: é\"}"), of("9", "", "y\nz"), of("9", "exit", "{}")];
         for size in 1..wire.len() {
             let parts: Vec<&[u8]> = wire.chunks(size).collect();
             assert_eq!(events(&parts), expected, "in parts of {size} bytes");
