@@ -4,12 +4,16 @@
 
 mod bench_branch_measures_and_leaves_nothing;
 mod events_and_operations_reach_clients;
+mod every_route_is_asked_for_by_a_verb;
 mod forkd;
 mod main_job_works_from_the_command_line;
 mod models_use_sandboxes_over_mcp;
 mod network_access_needs_a_token;
 mod normal_session_logs_no_warning;
 mod published_client_works_unchanged;
+mod run_keeps_streams_and_leaves_nothing;
 mod sandboxes_outlive_their_daemon;
 mod streams_of_a_sandbox_over_http;
+mod terminal;
+mod terminals_belong_to_programs_and_come_back;
 mod thousand_requests_leave_nothing;

@@ -59,8 +59,8 @@ impl Client {
         self.write_file_telling(id, path, mode, content, |_| {}).await
     }
 
-    /// As [`Client::write_file`]; `sent` is told how many bytes are on their way, whenever some more
-    /// are.
+    /// As [`Client::write_file`]; `sent` is told how many bytes are on their way, whenever some
+    /// more are.
     ///
     /// # Errors
     /// See [`ClientError`].
