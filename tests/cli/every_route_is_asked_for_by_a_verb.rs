@@ -10,7 +10,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::forkd::Forkd;
+use crate::forkd::{Forkd, end_of};
 
 #[test]
 fn every_route_is_asked_for_by_a_verb() {
@@ -78,7 +78,7 @@ fn files(forkd: &Forkd, id: &str) {
     forkd.ok(&["file", "rm", "-r", &at("/srv/a")]);
     let last = changes.lines().map(Result::unwrap).last().unwrap();
     assert!(last.starts_with("gone      "), "{last}");
-    assert_eq!(watch.wait().unwrap().code(), Some(1), "what it watched is gone");
+    assert_eq!(end_of(&mut watch), Some(1), "what it watched is gone");
     let (errors, code) = forkd.refused(&["file", "ls", "/srv"]);
     assert!(errors.contains("SANDBOX:/PATH") && code == 2, "{errors}");
 }
@@ -104,7 +104,7 @@ fn processes(forkd: &Forkd, id: &str) {
     assert!(errors.contains("terminal") && code == 1, "{errors}");
     forkd.ok(&[&of("kill")[..], &["int"]].concat());
     assert_eq!(forkd.run(&of("wait")).status.code(), Some(130), "128 and the signal's number");
-    assert_eq!(attached.wait().unwrap().code(), Some(130));
+    assert_eq!(end_of(&mut attached), Some(130));
     let logs = forkd.run(&of("logs"));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     assert_eq!((text(logs.stdout), text(logs.stderr)), ("hello world\n".into(), "told\n".into()));
@@ -173,7 +173,7 @@ fn told_by_the_daemon(forkd: &Forkd, id: &str) {
     assert!(line.contains(id) || line.contains("lost"), "{line}");
     // Its reader is gone, which it notices with the next event.
     forkd.ok(&["rm", id]);
-    assert_eq!(events.wait().unwrap().code(), Some(0));
+    assert_eq!(end_of(&mut events), Some(0));
     let script = forkd.ok(&["completions", "bash"]);
     assert!(script.contains("complete") && script.contains("rollback"), "{script}");
 }

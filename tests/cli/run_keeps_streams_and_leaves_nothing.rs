@@ -9,12 +9,12 @@ use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::forkd::Forkd;
+use crate::forkd::{Forkd, end_of};
 
 /// A `forkd run` of a shell script that has written its first line.
 fn started(forkd: &Forkd, script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
     let mut child = forkd
-        .command(&["-q", "run", "tiny", "--", "sh", "-c", script])
+        .command(&["-q", "run", "tiny", "--timeout-secs", "60", "--", "sh", "-c", script])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -43,7 +43,7 @@ fn run_gives_streams_and_the_exit_code_and_leaves_nothing() {
 fn streams_and_exit_code(forkd: &Forkd) {
     let script = "cat; echo told >&2; printf '\\377'; exit 7";
     let mut child = forkd
-        .command(&["run", "tiny", "--", "sh", "-c", script])
+        .command(&["run", "tiny", "--timeout-secs", "20", "--", "sh", "-c", script])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -72,7 +72,7 @@ fn signals(forkd: &Forkd) {
     let (mut child, _) =
         started(forkd, "trap 'exit 9' TERM; echo ready; while :; do sleep 1; done");
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(9), "the program's own answer to the signal");
+    assert_eq!(end_of(&mut child), Some(9), "the program's own answer to the signal");
     leaves_nothing(forkd, "after SIGTERM");
 
     let (mut child, mut stdout) =
@@ -82,7 +82,7 @@ fn signals(forkd: &Forkd) {
     stdout.read_line(&mut line).unwrap();
     assert_eq!(line, "again\n", "the first signal goes to the program");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130), "the second one is for us");
+    assert_eq!(end_of(&mut child), Some(130), "the second one is for us");
     leaves_nothing(forkd, "after two interrupts");
 }
 
@@ -107,7 +107,7 @@ fn reader_that_has_seen_enough(forkd: &Forkd) {
     drop(stdout);
     let mut errors = String::new();
     child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-    assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(141), ""));
+    assert_eq!((end_of(&mut child), errors.as_str()), (Some(141), ""));
     leaves_nothing(forkd, "after a reader that went away");
     let kept = forkd.run(&["-q", "run", "tiny", "--keep", "--no-stdin", "--", "true"]);
     let id = String::from_utf8(kept.stderr).unwrap();

@@ -85,14 +85,7 @@ impl Session {
 
     /// The exit code of the program, which must end.
     pub(crate) fn ends(&mut self) -> Option<i32> {
-        let deadline = std::time::Instant::now() + SOON;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(std::time::Instant::now() < deadline, "it does not end: {:?}", self.rest());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        crate::forkd::end_of(&mut self.child)
     }
 }
 
