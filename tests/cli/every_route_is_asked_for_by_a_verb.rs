@@ -10,7 +10,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::forkd::{Forkd, end_of};
+use crate::forkd::Forkd;
+use crate::terminal::end_of;
 
 #[test]
 fn every_route_is_asked_for_by_a_verb() {

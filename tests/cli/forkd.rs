@@ -1,8 +1,7 @@
 //! The `forkd` program in a test.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
@@ -89,21 +88,6 @@ impl Forkd {
         let errors = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success(), "forkd {args:?} must fail");
         (errors, output.status.code().unwrap())
-    }
-}
-
-/// The exit code of a command that must end.
-pub(crate) fn end_of(child: &mut Child) -> Option<i32> {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        if Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("it does not end");
-        }
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

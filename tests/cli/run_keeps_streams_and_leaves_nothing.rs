@@ -9,7 +9,8 @@ use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::forkd::{Forkd, end_of};
+use crate::forkd::Forkd;
+use crate::terminal::end_of;
 
 /// A `forkd run` of a shell script that has written its first line.
 fn started(forkd: &Forkd, script: &str) -> (Child, BufReader<std::process::ChildStdout>) {

@@ -1,4 +1,5 @@
-//! A terminal for a program in a test: a pseudo terminal, and a person who types and reads.
+//! A terminal for a program in a test: a pseudo terminal, and a person who types and reads, and who
+//! does not wait for ever.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -6,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -85,7 +86,22 @@ impl Session {
 
     /// The exit code of the program, which must end.
     pub(crate) fn ends(&mut self) -> Option<i32> {
-        crate::forkd::end_of(&mut self.child)
+        end_of(&mut self.child)
+    }
+}
+
+/// The exit code of a command that must end.
+pub(crate) fn end_of(child: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("it does not end");
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -11,6 +11,9 @@ use crate::report;
 /// What takes less is not worth a line that comes and goes.
 const SOON: Duration = Duration::from_millis(300);
 
+/// A step of which nothing is known but its name.
+const PLAIN: &str = "{spinner} {msg} ({elapsed})";
+
 const TICK: Duration = Duration::from_millis(100);
 
 /// Transfers of less have no bar.
@@ -30,7 +33,7 @@ impl Steps {
         }
         let bar = ProgressBar::new_spinner();
         // Without the style the line is merely plainer.
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+        if let Ok(style) = ProgressStyle::with_template(PLAIN) {
             bar.set_style(style);
         }
         bar.set_message(report::printable_line(whole));
@@ -43,6 +46,22 @@ impl Steps {
         match &self.bar {
             Some(bar) => bar.set_message(name),
             None => report::remark(&format!("  {name}")),
+        }
+    }
+
+    /// How much of the step is done, if that is known.
+    pub(crate) fn parts(&self, parts: Option<(u64, u64)>) {
+        let Some(bar) = &self.bar else { return };
+        let template = match parts {
+            Some((done, total)) => {
+                bar.set_length(total);
+                bar.set_position(done);
+                "{spinner} {msg} {wide_bar} {pos}/{len} ({elapsed})"
+            }
+            None => PLAIN,
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
         }
     }
 }

@@ -91,10 +91,11 @@ impl Page {
         Ok(Self(()))
     }
 
-    /// Shows these lines and nothing else. Each must fit into a line of the terminal.
+    /// Shows these lines and nothing else. Each must fit into a line of the terminal, which is not
+    /// in raw mode.
     pub(crate) fn show(&self, lines: &[String]) -> io::Result<()> {
         let mut text = String::from("\x1b[H");
-        text.push_str(&lines.join("\x1b[K\r\n"));
+        text.push_str(&lines.join("\x1b[K\n"));
         text.push_str("\x1b[K\x1b[J");
         write(&text)
     }

@@ -78,7 +78,8 @@ async fn wait(client: &Client, id: &str) -> Result<Operation, ClientError> {
     let mut operation = client.wait_operation(id, 0).await?;
     while operation.state == "running" {
         if let Some(steps) = &steps {
-            steps.show(&format!("{}: {}", operation.kind, step(&operation)));
+            steps.show(&format!("{}: {}", operation.kind, operation.step));
+            steps.parts(operation.done.zip(operation.total));
         }
         operation = client.wait_operation(id, secs).await?;
     }

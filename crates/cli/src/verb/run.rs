@@ -80,6 +80,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     };
     let client = match signals.or(begun).await {
         Ok(client) => client?,
+        // A template that is being built goes on to be: others may wait for it too.
         Err(caught) => return Ok(caught.exit()),
     };
     // Not interrupted: what came to be could not be removed without its name.

@@ -67,8 +67,9 @@ fn head(frame: &Frame, pauses: &Pauses) -> Vec<String> {
         count => format!(", {count} VMMs not looked at"),
     };
     vec![
-        format!("sandboxes   {}", states(frame, "forkd_sandboxes")),
-        format!("snapshots   {}", states(frame, "forkd_snapshots")),
+        format!("sandboxes   {}", counts(frame, "forkd_sandboxes", "state")),
+        format!("snapshots   {}", counts(frame, "forkd_snapshots", "state")),
+        format!("running     {}", counts(frame, "forkd_operations_running", "kind")),
         format!(
             "memory      private {}, shared {}, hot layers {}, on disk {}{unread}",
             memory("private"),
@@ -77,23 +78,22 @@ fn head(frame: &Frame, pauses: &Pauses) -> Vec<String> {
             output::size(frame.count("forkd_durable_bytes", None)),
         ),
         format!(
-            "branches    {} ready, {} failed, {} running",
+            "branches    {} ready, {} failed",
             frame.count("forkd_branches_total", Some(("result", "ready"))),
             frame.count("forkd_branches_total", Some(("result", "failed"))),
-            frame.count("forkd_operations_running", Some(("kind", "branch"))),
         ),
         format!("pauses      {}", pause_line(pauses)),
     ]
 }
 
-/// How many there are, and in which states.
-fn states(frame: &Frame, metric: &str) -> String {
+/// How many there are of each state or kind.
+fn counts(frame: &Frame, metric: &str, label: &str) -> String {
     let found = frame.samples.iter().filter(|sample| sample.name == metric);
-    let states = found.filter_map(|sample| sample.labels.get("state"));
-    let counts = states.map(|state| (state, frame.count(metric, Some(("state", state)))));
+    let values = found.filter_map(|sample| sample.labels.get(label));
+    let counts = values.map(|value| (value, frame.count(metric, Some((label, value)))));
     let words: Vec<String> = counts
         .filter(|(_, count)| *count > 0)
-        .map(|(state, count)| format!("{count} {state}"))
+        .map(|(value, count)| format!("{count} {value}"))
         .collect();
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
@@ -172,6 +172,7 @@ mod tests {
 
     fn frame(sandboxes: usize) -> Frame {
         let text = "forkd_sandboxes{state=\"running\"} 2\nforkd_sandboxes{state=\"dead\"} 0\n\
+            forkd_operations_running{kind=\"publish\"} 1\n\
             forkd_vmm_memory_bytes{kind=\"private\"} 2097152\n\
             forkd_vmm_memory_bytes{kind=\"shared\"} 3145728\n\
             forkd_branches_total{mode=\"live\",result=\"ready\"} 2\n";
@@ -197,7 +198,8 @@ mod tests {
         for part in [
             "sandboxes   2 running\n",
             "private 2.0 MiB, shared 3.0 MiB",
-            "branches    2 ready, 0 failed, 0 running",
+            "running     1 publish\n",
+            "branches    2 ready, 0 failed\n",
             "█▃ last 1.00 ms, median 4.00 ms, longest 4.00 ms",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
