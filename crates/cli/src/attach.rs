@@ -253,3 +253,84 @@ pub(crate) fn gone(reason: &str) -> anyhow::Error {
     )
     .into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forkd_client::Target;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+    use std::thread::JoinHandle;
+
+    /// Answers one request after the other, each with a stream of these events that then breaks
+    /// off. Gives back the first lines of the requests.
+    fn daemon(socket: &Path, answers: Vec<&'static str>) -> JoinHandle<Vec<String>> {
+        let listener = UnixListener::bind(socket).unwrap();
+        std::thread::spawn(move || {
+            let answer = |events: &'static str| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = Vec::new();
+                let mut buffer = [0; 4096];
+                while !request.windows(4).any(|four| four == b"\r\n\r\n") {
+                    let count = stream.read(&mut buffer).unwrap();
+                    request.extend_from_slice(&buffer[..count]);
+                }
+                let head = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+                stream.write_all(format!("{head}{events}").as_bytes()).unwrap();
+                String::from_utf8(request).unwrap().lines().next().unwrap().to_owned()
+            };
+            answers.into_iter().map(answer).collect()
+        })
+    }
+
+    async fn followed(socket: &Path) -> (anyhow::Result<End>, Collected) {
+        let collected = Arc::<Mutex<Collected>>::default();
+        let mut joined = Joined {
+            client: Client::new(Target::Socket(socket.to_owned())).unwrap(),
+            sandbox: "sb-0".into(),
+            process: "pr-0".into(),
+            from: Some(0),
+            input: Input::None,
+            sink: Sink::Memory(Arc::clone(&collected)),
+        };
+        let end = joined.follow(&mut Signals::deaf()).await;
+        (end, std::mem::take(&mut collected.lock().unwrap()))
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_breaks_off_is_taken_up_where_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
+        let server = daemon(
+            &socket,
+            vec![
+                "event: stdout\nid: 2\ndata: {\"text\":\"a\\n\"}\n\nevent: stdout\nid: 9\ndata: {",
+                "event: stderr\nid: 4\ndata: {\"text\":\"b\\n\"}\n\n",
+                "event: exit\n\
+                 data: {\"exit_code\":7,\"signal\":null,\"timed_out\":false}\n\n",
+            ],
+        );
+        let (end, collected) = followed(&socket).await;
+        let exit = ProcessExit { exit_code: 7, signal: None, timed_out: false };
+        assert_eq!(end.unwrap(), End::Exited(exit));
+        assert_eq!((&collected.stdout[..], &collected.stderr[..]), (&b"a\n"[..], &b"b\n"[..]));
+        let of = |from: u32| {
+            format!("GET /v1/sandboxes/sb-0/processes/pr-0/output?from={from} HTTP/1.1")
+        };
+        assert_eq!(server.join().unwrap(), [of(0), of(2), of(4)]);
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_does_not_come_back_is_a_failure() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
+        let server = daemon(&socket, vec!["event: stdout\nid: 2\ndata: {\"text\":\"a\\n\"}\n\n"]);
+        let (end, collected) = followed(&socket).await;
+        server.join().unwrap();
+        let error = end.unwrap_err();
+        let client = error.downcast_ref::<ClientError>();
+        assert!(client.is_some_and(ClientError::is_unreachable), "{error:?}");
+        assert_eq!(collected.stdout, b"a\n");
+    }
+}

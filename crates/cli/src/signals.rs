@@ -55,6 +55,13 @@ impl Signals {
         })
     }
 
+    /// Catches nothing that other tests of the same process send.
+    #[cfg(test)]
+    pub(crate) fn deaf() -> Self {
+        let other = || signal(SignalKind::user_defined1()).unwrap();
+        Self { hangup: other(), interrupt: other(), quit: other(), terminate: other() }
+    }
+
     /// The next one. Safe to cancel.
     pub(crate) async fn next(&mut self) -> Caught {
         tokio::select! {
