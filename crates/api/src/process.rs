@@ -33,6 +33,10 @@ pub struct CreateProcess {
     /// output is `stdout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tty: Option<TtySize>,
+    /// Whether nothing of the output is dropped until it is read for the first time: the program
+    /// waits meanwhile when as much is there as is kept. For a client that reads it at once.
+    #[serde(default)]
+    pub hold_output: bool,
 }
 
 /// How much a terminal shows.
@@ -68,6 +72,7 @@ impl CreateProcess {
             stdin: false,
             timeout_secs: None,
             tty: None,
+            hold_output: false,
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-/// How the program ends. `exec` and `eval` pass through the exit code of what they ran instead.
+/// How the program ends. Verbs that run a program in a sandbox pass its exit code through instead;
+/// one that is ended by a signal ends with 128 and the signal's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -16,6 +17,8 @@ pub(crate) enum Exit {
     Unreachable = 3,
     /// A program in a sandbox ran out of time, as with `timeout(1)`.
     TimedOut = 124,
+    /// Nobody reads the output of a program in a sandbox any more, as with SIGPIPE.
+    Unread = 141,
 }
 
 impl From<Exit> for ExitCode {

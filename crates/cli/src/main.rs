@@ -7,12 +7,23 @@
 //! Does not do: own a VM. Every verb asks the daemon, which is started when none runs.
 
 mod args;
+mod attach;
 mod connect;
 mod exit;
+mod manner;
 mod output;
 mod paths;
+mod place;
+mod program;
+mod progress;
+#[cfg(test)]
+mod reference;
 mod report;
+mod samples;
 mod settings;
+mod signals;
+mod start;
+mod terminal;
 mod verb;
 
 use std::process::ExitCode;
@@ -23,6 +34,7 @@ use crate::args::Cli;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    manner::set(cli.global.manner());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report::failure(&anyhow::Error::new(error)),

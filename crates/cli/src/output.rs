@@ -6,6 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use serde::Serialize;
 
+use crate::manner::{self, Style};
+
 /// Between two columns.
 const GAP: &str = "  ";
 
@@ -16,12 +18,15 @@ pub(crate) enum Align {
     Right,
 }
 
-/// Rows under headings, as wide as their content.
+/// Rows under headings, as wide as their content. The first column has the names.
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
+
+/// Under this heading a word has the colour of what it means.
+const STATE_HEADINGS: [&str; 2] = ["STATE", "STATUS"];
 
 impl Table {
     pub(crate) fn new(columns: &[(&'static str, Align)]) -> Self {
@@ -34,38 +39,68 @@ impl Table {
         self.rows.push(cells.into());
     }
 
-    fn render(&self) -> String {
+    /// The lines of the table, headings first.
+    pub(crate) fn lines(&self, colour: bool) -> Vec<String> {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
             cells.chain([self.columns[column].0.chars().count()]).max().unwrap_or_default()
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let headings: Vec<String> = self.columns.iter().map(|(name, _)| (*name).into()).collect();
-        let mut text = String::new();
-        for row in std::iter::once(&headings).chain(&self.rows) {
-            let mut line = String::new();
-            for ((cell, width), (_, align)) in row.iter().zip(&widths).zip(&self.columns) {
-                let padding = " ".repeat(width - cell.chars().count());
-                let (before, after) = match align {
-                    Align::Left => ("", padding.as_str()),
-                    Align::Right => (padding.as_str(), ""),
-                };
-                line.push_str(&format!("{before}{cell}{after}{GAP}"));
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
+        let first = self.line(&headings, &widths, |_, cell| Style::Bold.paint(cell, colour));
+        let rows = self.rows.iter().map(|row| {
+            self.line(row, &widths, |name, cell| {
+                let means = STATE_HEADINGS.contains(&name);
+                let style = if means { Style::of_state(cell) } else { Style::Plain };
+                style.paint(cell, colour)
+            })
+        });
+        std::iter::once(first).chain(rows).collect()
     }
 
-    /// Prints the table, or `nothing` on standard error when it has no rows.
+    /// One line; `shown` gives a cell under a heading as it is printed.
+    fn line(
+        &self,
+        row: &[String],
+        widths: &[usize],
+        shown: impl Fn(&str, &str) -> String,
+    ) -> String {
+        let mut line = String::new();
+        for ((cell, width), (name, align)) in row.iter().zip(widths).zip(&self.columns) {
+            let padding = " ".repeat(width - cell.chars().count());
+            let cell = shown(name, cell);
+            let (before, after) = match align {
+                Align::Left => ("", padding.as_str()),
+                Align::Right => (padding.as_str(), ""),
+            };
+            line.push_str(&format!("{before}{cell}{after}{GAP}"));
+        }
+        line.trim_end().to_owned()
+    }
+
+    /// Prints the table, or `nothing` on standard error when it has no rows; only the names where
+    /// only names are wanted.
     pub(crate) fn print(&self, nothing: &str) -> anyhow::Result<()> {
+        if manner::is_quiet() {
+            return self.rows.iter().try_for_each(|row| line(&row[0]));
+        }
         if self.rows.is_empty() {
-            crate::report::note(nothing);
+            crate::report::remark(nothing);
             return Ok(());
         }
-        bytes(self.render().as_bytes())
+        let mut text = self.lines(manner::stdout_has_colour()).join("\n");
+        text.push('\n');
+        bytes(text.as_bytes())
     }
+}
+
+/// Prints what is known of one thing: a name and a value a line.
+pub(crate) fn facts(facts: &[(&str, String)]) -> anyhow::Result<()> {
+    let colour = manner::stdout_has_colour();
+    facts.iter().try_for_each(|(name, value)| {
+        let name = Style::Bold.paint(&format!("{name:<14}"), colour);
+        line(&format!("{name} {}", crate::report::printable(value)))
+    })
 }
 
 /// Prints JSON, one document.
@@ -82,10 +117,24 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
 
 /// Prints bytes as they are. A reader that has seen enough is no failure.
 pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    flowing(bytes).map(drop)
+}
+
+/// Whoever reads our standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// It may take more.
+    There,
+    /// It has seen enough.
+    Gone,
+}
+
+/// Prints bytes as they are, of a stream that ends when nobody reads it any more.
+pub(crate) fn flowing(bytes: &[u8]) -> anyhow::Result<Reader> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("write to standard output"),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        result => result.map(|()| Reader::There).context("write to standard output"),
     }
 }
 
@@ -155,7 +204,24 @@ mod tests {
         let mut table = Table::new(&[("TAG", Align::Left), ("SIZE", Align::Right)]);
         table.row(["a".into(), "1.0 MiB".into()]);
         table.row(["longer".into(), "2 B".into()]);
-        assert_eq!(table.render(), "TAG        SIZE\na       1.0 MiB\nlonger      2 B\n");
+        let lines = ["TAG        SIZE", "a       1.0 MiB", "longer      2 B"];
+        assert_eq!(table.lines(false), lines);
+    }
+
+    #[test]
+    fn colours_change_no_column_and_a_state_has_its_own() {
+        let mut table = Table::new(&[("ID", Align::Left), ("STATE", Align::Right)]);
+        table.row(["a".into(), "dead".into()]);
+        table.row(["b".into(), "running".into()]);
+        let lines = table.lines(true);
+        assert!(lines[1].contains("\x1b[31mdead\x1b[0m"), "{lines:?}");
+        let plain = |line: &String| {
+            ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[0m"]
+                .iter()
+                .fold(line.clone(), |text, code| text.replace(code, ""))
+        };
+        let without: Vec<String> = lines.iter().map(plain).collect();
+        assert_eq!(without, table.lines(false));
     }
 
     #[test]

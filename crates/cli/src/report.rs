@@ -1,12 +1,13 @@
 //! How failures are told: `error:`, its causes indented, and a hint.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use forkd_client::ClientError;
 
 use crate::exit::Exit;
+use crate::manner;
 
 /// A failure whose remedy is known.
 #[derive(Debug, thiserror::Error)]
@@ -35,16 +36,22 @@ impl Hinted {
 
 /// Tells of a failure and gives its exit code.
 pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
-    let mut stderr = std::io::stderr();
-    let colour = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let text = text(error, manner::stderr_has_colour());
     // Nobody is left to tell when standard error is closed.
-    stderr.write_all(text(error, colour).as_bytes()).ok();
+    std::io::stderr().write_all(text.as_bytes()).ok();
     exit_of(error).into()
 }
 
-/// A remark that is no failure.
+/// Something that a person should know, though it is no failure.
 pub(crate) fn note(text: &str) {
     writeln!(std::io::stderr(), "{text}").ok();
+}
+
+/// Something that may be left out.
+pub(crate) fn remark(text: &str) {
+    if !manner::is_quiet() {
+        note(text);
+    }
 }
 
 fn text(error: &anyhow::Error, colour: bool) -> String {
@@ -76,6 +83,11 @@ pub(crate) fn printable(text: &str) -> String {
             letter => letter,
         })
         .collect()
+}
+
+/// `text` as a part of one line.
+pub(crate) fn printable_line(text: &str) -> String {
+    printable(text).replace(['\n', '\t'], " ")
 }
 
 fn hint_of(error: &anyhow::Error) -> Option<String> {

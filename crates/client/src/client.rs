@@ -297,36 +297,6 @@ impl Client {
         self.json(self.request(Method::POST, &path)).await
     }
 
-    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
-    pub async fn read_file(&self, id: &str, path: &str) -> Result<Vec<u8>, ClientError> {
-        let route = format!("/v1/sandboxes/{}/files", segment(id));
-        self.bytes(self.request(Method::GET, &route).query(&[("path", path)])).await
-    }
-
-    /// `PUT /v1/sandboxes/:id/files`: replaces or creates a file in the sandbox. Permission bits of
-    /// an existing file stay as they are when `mode` is absent.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
-    pub async fn write_file(
-        &self,
-        id: &str,
-        path: &str,
-        mode: Option<u32>,
-        content: Vec<u8>,
-    ) -> Result<(), ClientError> {
-        let route = format!("/v1/sandboxes/{}/files", segment(id));
-        let mut request = self.request(Method::PUT, &route).query(&[("path", path)]);
-        if let Some(mode) = mode {
-            request = request.query(&[("mode", format!("{mode:04o}"))]);
-        }
-        let request = request.header("content-type", "application/octet-stream").body(content);
-        self.send(request).await.map(drop)
-    }
-
     /// `GET /v1/sandboxes/:id/logs`: what the guest wrote to its console, unfiltered.
     ///
     /// # Errors
@@ -390,7 +360,7 @@ impl Client {
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }
-        Ok(EventStream::new(self.send(request).await?, self.target.to_string()))
+        Ok(EventStream(self.sse(request).await?))
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {

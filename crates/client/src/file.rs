@@ -1,12 +1,16 @@
-//! Files and directories of a sandbox, besides reading and writing.
+//! Files and directories of a sandbox.
 
 use forkd_api::{FileChange, FileEntry};
-use reqwest::{Method, RequestBuilder};
+use futures_util::stream;
+use reqwest::{Body, Method, RequestBuilder, Response};
 
 use crate::client::segment;
 use crate::process::next_event;
 use crate::sse::SseStream;
 use crate::{Client, ClientError};
+
+/// Content goes to the daemon in pieces of so many bytes.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// How far a request about a directory goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +22,77 @@ pub enum Depth {
 }
 
 impl Client {
+    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn read_file(&self, id: &str, path: &str) -> Result<Vec<u8>, ClientError> {
+        let mut content = self.open_file(id, path).await?;
+        let mut bytes = Vec::new();
+        while let Some(piece) = content.next().await? {
+            bytes.extend(piece);
+        }
+        Ok(bytes)
+    }
+
+    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox, piece by piece.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn open_file(&self, id: &str, path: &str) -> Result<FileContent, ClientError> {
+        let response = self.send(self.file_request(Method::GET, id, "", path)).await?;
+        Ok(FileContent { response, target: self.target().to_string() })
+    }
+
+    /// `PUT /v1/sandboxes/:id/files`: replaces or creates a file in the sandbox. Permission bits of
+    /// an existing file stay as they are when `mode` is absent.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn write_file(
+        &self,
+        id: &str,
+        path: &str,
+        mode: Option<u32>,
+        content: Vec<u8>,
+    ) -> Result<(), ClientError> {
+        self.write_file_telling(id, path, mode, content, |_| {}).await
+    }
+
+    /// As [`Client::write_file`]; `sent` is told how many bytes are on their way, whenever some
+    /// more are.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn write_file_telling(
+        &self,
+        id: &str,
+        path: &str,
+        mode: Option<u32>,
+        content: Vec<u8>,
+        sent: impl Fn(usize) + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let mut request = self.file_request(Method::PUT, id, "", path);
+        if let Some(mode) = mode {
+            request = request.query(&[("mode", format!("{mode:04o}"))]);
+        }
+        let length = content.len();
+        let pieces = stream::unfold((content, 0, sent), |(content, at, sent)| async move {
+            let end = content.len().min(at + PIECE_BYTES);
+            if at == end {
+                return None;
+            }
+            let piece = content[at..end].to_vec();
+            sent(end);
+            Some((Ok::<_, std::convert::Infallible>(piece), (content, end, sent)))
+        });
+        let request = request
+            .header("content-type", "application/octet-stream")
+            .header("content-length", length)
+            .body(Body::wrap_stream(pieces));
+        self.send(request).await.map(drop)
+    }
+
     /// `DELETE /v1/sandboxes/:id/files`: removes a file, a symbolic link or a directory.
     ///
     /// # Errors
@@ -75,6 +150,31 @@ fn deep(request: RequestBuilder, depth: Depth) -> RequestBuilder {
     match depth {
         Depth::Itself => request,
         Depth::Recursive => request.query(&[("recursive", "true")]),
+    }
+}
+
+/// A file's content on its way here.
+#[derive(Debug)]
+pub struct FileContent {
+    response: Response,
+    target: String,
+}
+
+impl FileContent {
+    /// Bytes in all, if the daemon tells.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        self.response.content_length()
+    }
+
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
+        let piece = self.response.chunk().await;
+        let broken = |source| ClientError::Broken { target: self.target.clone(), source };
+        Ok(piece.map_err(broken)?.map(|bytes| bytes.to_vec()))
     }
 }
 

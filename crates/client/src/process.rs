@@ -148,7 +148,7 @@ pub struct OutputStream {
 }
 
 impl OutputStream {
-    /// The next event; `None` when the stream is over. A stream that ends without
+    /// The next event; `None` when the stream is over. Safe to cancel. A stream that ends without
     /// [`OutputEvent::Exit`] or [`OutputEvent::Gone`] was cut off: read on from
     /// [`OutputStream::offset`].
     ///
@@ -180,6 +180,7 @@ pub(crate) async fn next_event<T: DeserializeOwned>(
     let Some(raw) = events.next().await? else { return Ok(None) };
     let data: serde_json::Value =
         serde_json::from_str(&raw.data).map_err(|error| events.not_understood(error))?;
-    let content = serde_json::json!({ "event": raw.name, "data": data });
-    Ok(Some((raw.id.parse().ok(), serde_json::from_value(content).ok())))
+    let content = serde_json::json!({ "event": raw.kind, "data": data });
+    let id = raw.id.and_then(|id| id.parse().ok());
+    Ok(Some((id, serde_json::from_value(content).ok())))
 }

@@ -7,15 +7,16 @@ use crate::ClientError;
 /// Longest event that is accepted, in bytes.
 const EVENT_BYTES_MAX: usize = 8 << 20;
 
-/// One event as it was sent.
+/// A server-sent event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct RawEvent {
-    /// Its kind.
-    pub(crate) name: String,
-    /// Its id; empty when it has none.
-    pub(crate) id: String,
-    /// Its content.
-    pub(crate) data: String,
+pub struct ServerEvent {
+    /// To be given when the stream is opened anew, to go on after it. Of the last event that had
+    /// one.
+    pub id: Option<String>,
+    /// Its type.
+    pub kind: String,
+    /// JSON.
+    pub data: String,
 }
 
 /// The events of one answer, in order.
@@ -23,30 +24,27 @@ pub(crate) struct RawEvent {
 pub(crate) struct SseStream {
     response: Response,
     target: String,
-    pending: Vec<u8>,
+    parser: Parser,
 }
 
 impl SseStream {
     pub(crate) fn new(response: Response, target: String) -> Self {
-        Self { response, target, pending: Vec::new() }
+        Self { response, target, parser: Parser::default() }
     }
 
-    /// The next event; `None` when the stream is over.
-    pub(crate) async fn next(&mut self) -> Result<Option<RawEvent>, ClientError> {
+    /// The next event; `None` when the stream is over. Safe to cancel.
+    pub(crate) async fn next(&mut self) -> Result<Option<ServerEvent>, ClientError> {
         loop {
-            if let Some(event) = take_event(&mut self.pending) {
+            if let Some(event) = self.parser.next() {
                 return Ok(Some(event));
             }
-            if self.pending.len() > EVENT_BYTES_MAX {
+            if self.parser.held() > EVENT_BYTES_MAX {
                 return Err(self.not_understood("an event does not end"));
             }
-            let chunk = self
-                .response
-                .chunk()
-                .await
-                .map_err(|source| ClientError::Broken { target: self.target.clone(), source })?;
-            match chunk {
-                Some(bytes) => self.pending.extend_from_slice(&bytes),
+            let chunk = self.response.chunk().await;
+            let broken = |source| ClientError::Broken { target: self.target.clone(), source };
+            match chunk.map_err(broken)? {
+                Some(bytes) => self.parser.pending.extend_from_slice(&bytes),
                 None => return Ok(None),
             }
         }
@@ -61,32 +59,53 @@ impl SseStream {
     }
 }
 
-/// Removes the first complete event from `pending`. Comments are skipped.
-fn take_event(pending: &mut Vec<u8>) -> Option<RawEvent> {
-    loop {
-        let end = pending.windows(2).position(|pair| pair == b"\n\n")?;
-        let rest = pending.split_off(end + 2);
-        let block = std::mem::replace(pending, rest);
-        let text = String::from_utf8_lossy(&block);
-        let mut event = RawEvent::default();
-        for line in text.lines() {
-            let (field, value) = line.split_once(':').unwrap_or((line, ""));
-            let value = value.strip_prefix(' ').unwrap_or(value);
-            match field {
-                "event" => value.clone_into(&mut event.name),
-                "id" => value.clone_into(&mut event.id),
-                "data" => {
-                    if !event.data.is_empty() {
-                        event.data.push('\n');
-                    }
-                    event.data.push_str(value);
-                }
-                // A comment, or something newer than this client.
-                _ => {}
+/// Bytes that have come and are not yet an event.
+#[derive(Debug, Default)]
+struct Parser {
+    pending: Vec<u8>,
+    event: ServerEvent,
+}
+
+impl Parser {
+    /// Bytes that wait for the rest of their event.
+    fn held(&self) -> usize {
+        self.pending.len() + self.event.data.len()
+    }
+
+    /// The next whole event with data.
+    fn next(&mut self) -> Option<ServerEvent> {
+        loop {
+            let end = self.pending.iter().position(|byte| *byte == b'\n')?;
+            let line: Vec<u8> = self.pending.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches(['\n', '\r']);
+            if !line.is_empty() {
+                self.field(line);
+                continue;
+            }
+            // The id stays for the events after this one.
+            let next = ServerEvent { id: self.event.id.clone(), ..ServerEvent::default() };
+            let event = std::mem::replace(&mut self.event, next);
+            if !event.data.is_empty() {
+                return Some(event);
             }
         }
-        if event != RawEvent::default() {
-            return Some(event);
+    }
+
+    fn field(&mut self, line: &str) {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match name {
+            "id" => self.event.id = Some(value.to_owned()),
+            "event" => value.clone_into(&mut self.event.kind),
+            "data" => {
+                if !self.event.data.is_empty() {
+                    self.event.data.push('\n');
+                }
+                self.event.data.push_str(value);
+            }
+            // A comment has no name; other fields are of no use here.
+            _ => {}
         }
     }
 }
@@ -95,21 +114,40 @@ fn take_event(pending: &mut Vec<u8>) -> Option<RawEvent> {
 mod tests {
     use super::*;
 
+    /// What a client makes of `wire` when it comes in these parts: id, kind, data.
+    fn events(parts: &[&[u8]]) -> Vec<(String, String, String)> {
+        let mut parser = Parser::default();
+        let mut events = Vec::new();
+        for part in parts {
+            parser.pending.extend_from_slice(part);
+            while let Some(event) = parser.next() {
+                events.push((event.id.unwrap_or_default(), event.kind, event.data));
+            }
+        }
+        events
+    }
+
+    fn of(id: &str, kind: &str, data: &str) -> (String, String, String) {
+        (id.into(), kind.into(), data.into())
+    }
+
     #[test]
     fn events_come_whole_however_they_are_cut_and_comments_are_none() {
-        let wire =
-            b":\n\nevent: stdout\nid: 7\ndata: {\"text\":\"a: b\"}\n\n: x\n\ndata: 1\ndata: 2\n\n";
+        let wire = b": hello\n\nid: 7\nevent: stdout\ndata: {\"text\":\"a: \xc3\xa9\"}\n\n: \n\
+            id: 9\n\ndata:y\r\ndata: z\r\n\r\nevent: exit\ndata: {}\n\n";
+        let expected =
+            [of("7", "stdout", "{\"text\":\"a: é\"}"), of("9", "", "y\nz"), of("9", "exit", "{}")];
         for size in 1..wire.len() {
-            let mut pending = Vec::new();
-            let mut events = Vec::new();
-            for piece in wire.chunks(size) {
-                pending.extend_from_slice(piece);
-                events.extend(std::iter::from_fn(|| take_event(&mut pending)));
-            }
-            assert_eq!(events.len(), 2);
-            assert_eq!((events[0].name.as_str(), events[0].id.as_str()), ("stdout", "7"));
-            assert_eq!(events[0].data, r#"{"text":"a: b"}"#);
-            assert_eq!(events[1].data, "1\n2");
+            let parts: Vec<&[u8]> = wire.chunks(size).collect();
+            assert_eq!(events(&parts), expected, "in parts of {size} bytes");
         }
+    }
+
+    #[test]
+    fn an_event_without_its_end_is_none_yet_and_counts_as_held() {
+        let mut parser = Parser::default();
+        parser.pending.extend_from_slice(b"data: 12345\nda");
+        assert_eq!(parser.next(), None);
+        assert_eq!(parser.held(), 7);
     }
 }

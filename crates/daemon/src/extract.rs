@@ -7,7 +7,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use forkd_api::ErrorCode;
 use forkd_types::{OperationId, ProcessId, SandboxId, SnapshotTag};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
 use crate::failure::Failure;
 
@@ -111,6 +113,16 @@ impl<S: Send + Sync> FromRequestParts<S> for SandboxPath {
     }
 }
 
+/// What a path with a sandbox and one of its processes has in it.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct ProcessWords {
+    /// The sandbox's id
+    id: String,
+    /// The process's id
+    process: String,
+}
+
 /// The background process that the path names, and its sandbox.
 pub(crate) struct ProcessPath {
     pub(crate) sandbox: SandboxId,
@@ -121,8 +133,8 @@ impl<S: Send + Sync> FromRequestParts<S> for ProcessPath {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let path = axum::extract::Path::<(String, String)>::from_request_parts(parts, state);
-        let axum::extract::Path((sandbox, process)) =
+        let path = axum::extract::Path::<ProcessWords>::from_request_parts(parts, state);
+        let axum::extract::Path(ProcessWords { id: sandbox, process }) =
             path.await.map_err(|rejection| Failure::bad_request(rejection.body_text()))?;
         let unknown =
             |code| move |error: forkd_types::IdError| Failure::new(code, error.to_string());

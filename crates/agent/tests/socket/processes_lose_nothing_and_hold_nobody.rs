@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::raw::{Raw, client_of_raw_agent};
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{
-    ExecExit, GuestAgent, InputPiece, OutputEvent, OutputReader, ProcessEnd, ProcessError,
-    ProcessInput, ProcessRequest, ProcessTable, ProcessView, Stream, TerminalSize,
+    Audience, ExecExit, GuestAgent, InputPiece, OutputEvent, OutputReader, ProcessEnd,
+    ProcessError, ProcessInput, ProcessRequest, ProcessTable, ProcessView, Stream, TerminalSize,
 };
 use forkd_protocol::{Reply, Request};
 use forkd_types::ProcessId;
@@ -200,6 +200,24 @@ async fn a_reader_that_comes_late_loses_nothing_from_then_on() {
     let numbers = lines[1..lines.len() - 1].iter().map(|line| line.parse::<u64>().unwrap());
     let first: u64 = lines[1].parse().unwrap();
     assert!(numbers.eq(first..first + lines.len() as u64 - 2), "a line is lost");
+}
+
+#[tokio::test]
+async fn a_reader_that_is_expected_finds_all_of_it_however_late_it_comes() {
+    let local = LocalAgent::start();
+    let (agent, table) = (local.greet().await, ProcessTable::default());
+    let request = ProcessRequest { audience: Audience::Expected, ..shell("seq 1 400000") };
+    let process = table.start(&agent, request).await.unwrap();
+    let still_running = table.wait(&process.id, Duration::from_millis(500)).await.unwrap();
+    assert_eq!((still_running.output_from, &still_running.end), (0, &None));
+    let seen = read_all(&mut table.read(&process.id, Some(0)).unwrap()).await;
+    let expected: String = (1..=400_000).map(|number| format!("{number}\n")).collect();
+    assert!(seen.stdout == expected.as_bytes() && seen.lost == 0, "a byte is missing");
+    // The reader that was expected came and went: now nobody is.
+    let request = ProcessRequest { audience: Audience::Expected, ..shell("seq 1 400000") };
+    let process = table.start(&agent, request).await.unwrap();
+    drop(table.read(&process.id, Some(0)).unwrap());
+    assert_eq!(ended(&table, &process.id).await.end, Some(exited(0, None)));
 }
 
 #[tokio::test]

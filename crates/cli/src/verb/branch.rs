@@ -7,7 +7,7 @@ use forkd_api::{BranchAnswer, BranchRequest, Child, Snapshot};
 
 use crate::args::Global;
 use crate::exit::Exit;
-use crate::{connect, output, report};
+use crate::{connect, output, progress, report};
 
 /// Take a snapshot of a running sandbox and start children from it
 ///
@@ -29,6 +29,9 @@ pub(crate) struct Options {
     /// Which pages are captured, and when
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
+    /// Tell what a diff would have cost, whatever the mode
+    #[arg(long)]
+    measure_diff: bool,
     /// Return as soon as the source runs again, while the snapshot is still being written
     #[arg(long, conflicts_with = "count")]
     no_wait: bool,
@@ -60,11 +63,13 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     let request = BranchRequest {
         tag: options.tag,
         mode: Some(options.mode.name().to_owned()),
+        measure_diff: options.measure_diff.then_some(true),
         wait: !options.no_wait,
         n: options.count,
         ..BranchRequest::default()
     };
-    let answer = client.branch(&options.sandbox, &request).await?;
+    let work = client.branch(&options.sandbox, &request);
+    let answer = progress::during("branch", work).await?;
     let failed = answer.children.iter().filter(|child| matches!(child, Child::Error(_))).count();
     if global.json {
         output::json(&answer)?;
@@ -75,7 +80,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
 }
 
 fn print(answer: &BranchAnswer) -> anyhow::Result<()> {
-    report::note(&summary(&answer.snapshot));
+    report::remark(&summary(&answer.snapshot));
     output::line(&answer.snapshot.tag)?;
     for child in &answer.children {
         match child {
@@ -95,6 +100,8 @@ fn summary(snapshot: &Snapshot) -> String {
         ("ready after", snapshot.ready_ms.map(output::milliseconds)),
         ("dirty", snapshot.dirty_bytes.map(output::size)),
         ("stored", snapshot.stored_bytes.map(output::size)),
+        ("diff would have paused", snapshot.diff_ms.map(output::milliseconds)),
+        ("diff would have stored", snapshot.diff_physical_bytes.map(output::size)),
     ];
     let known = figures.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
     let known: Vec<String> = std::iter::once(snapshot.status.clone()).chain(known).collect();

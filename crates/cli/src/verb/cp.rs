@@ -3,12 +3,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use forkd_types::SandboxId;
+use forkd_types::limit;
 use serde_json::json;
 
 use crate::args::Global;
+use crate::place::{Place, Remote};
+use crate::progress::Bar;
 use crate::report::Hinted;
 use crate::{connect, output};
 
@@ -26,34 +29,13 @@ pub(crate) struct Options {
     destination: String,
 }
 
-/// One side of a copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
-    Local(PathBuf),
-    Sandbox { id: String, path: String },
-}
-
-impl Place {
-    /// `sb-...:/path` is in a sandbox; anything else is local, a name with a colon included.
-    fn parse(text: &str) -> Self {
-        match text.split_once(':') {
-            Some((id, path)) if id.parse::<SandboxId>().is_ok() => {
-                Self::Sandbox { id: id.to_owned(), path: path.to_owned() }
-            }
-            _ => Self::Local(PathBuf::from(text)),
-        }
-    }
-}
-
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
     let bytes = match (Place::parse(&options.source), Place::parse(&options.destination)) {
-        (Place::Local(source), Place::Sandbox { id, path }) => {
-            upload(global, &source, &id, path).await?
+        (Place::Local(source), Place::Sandbox(to)) => upload(global, &source, to).await?,
+        (Place::Sandbox(from), Place::Local(destination)) => {
+            download(global, &from, destination).await?
         }
-        (Place::Sandbox { id, path }, Place::Local(destination)) => {
-            download(global, &id, &path, destination).await?
-        }
-        (Place::Local(_), Place::Local(_)) | (Place::Sandbox { .. }, Place::Sandbox { .. }) => {
+        (Place::Local(_), Place::Local(_)) | (Place::Sandbox(_), Place::Sandbox(_)) => {
             let text = "exactly one side must be in a sandbox";
             let hint = "write it as SANDBOX:/PATH, such as sb-0123456789ab:/tmp/file";
             return Err(Hinted::usage(text, hint).into());
@@ -65,14 +47,26 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn upload(global: &Global, source: &Path, id: &str, path: String) -> anyhow::Result<usize> {
+async fn upload(global: &Global, source: &Path, to: Remote) -> anyhow::Result<usize> {
     let failed = || format!("read `{}`", source.display());
     let metadata = fs::metadata(source).with_context(failed)?;
+    // The daemon would refuse it, but only when all of it has been read.
+    if metadata.len() > limit::EXEC_OUTPUT_BYTES_MAX as u64 {
+        let text = format!("`{}` has {}", source.display(), output::size(metadata.len()));
+        let hint = "files are copied up to 64 MiB; send larger ones in parts, such as \
+                    `tar c DIR | forkd exec SANDBOX --stdin -- tar x`";
+        return Err(Hinted::new(text, hint).into());
+    }
     let content = fs::read(source).with_context(failed)?;
-    let path = with_name_if_directory(path, source.file_name().and_then(|name| name.to_str()));
+    let path = with_name_if_directory(to.path, source.file_name().and_then(|name| name.to_str()));
     let bytes = content.len();
     let mode = metadata.permissions().mode() & 0o777;
-    connect::client(global).await?.write_file(id, &path, Some(mode), content).await?;
+    let client = connect::client(global).await?;
+    // It stays until the guest has written what is sent.
+    let bar = Arc::new(Bar::of_bytes(&path, bytes as u64));
+    let shown = Arc::clone(&bar);
+    let sent = move |count: usize| shown.at(count as u64);
+    client.write_file_telling(&to.sandbox, &path, Some(mode), content, sent).await?;
     Ok(bytes)
 }
 
@@ -84,14 +78,17 @@ fn with_name_if_directory(path: String, name: Option<&str>) -> String {
     }
 }
 
-async fn download(
-    global: &Global,
-    id: &str,
-    path: &str,
-    destination: PathBuf,
-) -> anyhow::Result<usize> {
-    let content = connect::client(global).await?.read_file(id, path).await?;
-    let destination = match path.rsplit('/').next() {
+async fn download(global: &Global, from: &Remote, destination: PathBuf) -> anyhow::Result<usize> {
+    let client = connect::client(global).await?;
+    let mut source = client.open_file(&from.sandbox, &from.path).await?;
+    let bar = Bar::of_bytes(&from.path, source.length().unwrap_or_default());
+    let mut content = Vec::new();
+    while let Some(piece) = source.next().await? {
+        content.extend(piece);
+        bar.at(content.len() as u64);
+    }
+    drop(bar);
+    let destination = match from.path.rsplit('/').next() {
         Some(name) if destination.is_dir() && !matches!(name, "" | "." | "..") => {
             destination.join(name)
         }
@@ -105,16 +102,6 @@ async fn download(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_an_id_before_the_colon_means_a_sandbox() {
-        let inside = Place::parse("sb-0123456789ab:/a:b");
-        let expected = Place::Sandbox { id: "sb-0123456789ab".into(), path: "/a:b".into() };
-        assert_eq!(inside, expected);
-        for local in ["a:b", "./sb-0123456789ab:/x", "sb-x:/y", "plain"] {
-            assert_eq!(Place::parse(local), Place::Local(local.into()));
-        }
-    }
 
     #[test]
     fn a_directory_in_the_sandbox_gets_a_file_of_the_same_name() {

@@ -5,7 +5,8 @@ use forkd_client::{EventFilter, ServerEvent};
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::{connect, output, report};
+use crate::output::{self, Reader};
+use crate::{connect, report};
 
 /// Print what happens to sandboxes, snapshots and operations until interrupted
 ///
@@ -37,11 +38,13 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     let mut events = client.events(&EventFilter { kind, sandbox, snapshot }, after).await?;
     while let Some(event) = events.next().await? {
         let data: Value = serde_json::from_str(&event.data)?;
-        if global.json {
-            let object = json!({ "id": event.id, "type": event.kind, "data": data });
-            output::line(&object.to_string())?;
+        let line = if global.json {
+            json!({ "id": event.id, "type": event.kind, "data": data }).to_string()
         } else {
-            output::line(&report::printable(&shown(&event, &data)))?;
+            report::printable_line(&shown(&event, &data))
+        };
+        if output::flowing(format!("{line}\n").as_bytes())? == Reader::Gone {
+            return Ok(());
         }
     }
     bail!("the daemon has ended")

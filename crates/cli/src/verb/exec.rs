@@ -1,6 +1,5 @@
 //! `forkd exec`: run a program in a sandbox.
 
-use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::process::ExitCode;
 
@@ -10,8 +9,7 @@ use forkd_types::limit;
 
 use crate::args::Global;
 use crate::exit::{self, Exit};
-use crate::report::{self, Hinted};
-use crate::{connect, output};
+use crate::{connect, output, program, report};
 
 /// Run a program in a sandbox, and end with its exit code
 ///
@@ -61,7 +59,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
 }
 
 fn request(options: Options) -> anyhow::Result<ExecRequest> {
-    let env = environment(&options.env)?;
+    let env = program::environment(&options.env)?;
     let (mut stdin, mut stdin_base64) = (None, None);
     if options.stdin {
         let mut bytes = Vec::new();
@@ -80,30 +78,4 @@ fn request(options: Options) -> anyhow::Result<ExecRequest> {
         stdin_base64,
         ..ExecRequest::new(options.args)
     })
-}
-
-fn environment(assignments: &[String]) -> Result<BTreeMap<String, String>, Hinted> {
-    let split = |text: &String| match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(Hinted::usage(
-            format!("--env `{text}` is not NAME=VALUE"),
-            "write for example --env LANG=C",
-        )),
-    };
-    assignments.iter().map(split).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_assignment_is_split_at_the_first_equals_sign() {
-        let parsed = environment(&["A=1".into(), "B=x=y".into(), "C=".into()]).unwrap();
-        assert_eq!(parsed["A"], "1");
-        assert_eq!(parsed["B"], "x=y");
-        assert_eq!(parsed["C"], "");
-        assert!(environment(&["A".into()]).is_err());
-        assert!(environment(&["=1".into()]).is_err());
-    }
 }

@@ -1,8 +1,9 @@
 //! `forkd operations`: what takes long, and what took long.
 
 use crate::args::Global;
+use crate::connect;
 use crate::output::{self, Align, Table, or_dash};
-use crate::{connect, report};
+use crate::verb::operation::step;
 
 /// List operations: those that run, and the last ones that ended
 ///
@@ -31,13 +32,12 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         ("AGE", Align::Right),
     ]);
     for operation in operations {
-        let parts = operation.done.zip(operation.total);
-        let parts = parts.map(|(done, total)| format!(" {done}/{total}")).unwrap_or_default();
+        let step = step(&operation);
         table.row([
             operation.id,
             operation.kind,
             operation.state,
-            report::printable(&format!("{}{parts}", operation.step)),
+            step,
             or_dash(operation.snapshot_tag),
             or_dash(operation.sandbox_id),
             output::age(operation.created_at_unix),

@@ -1,6 +1,5 @@
 //! `forkd serve`: be the daemon.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -9,7 +8,7 @@ use forkd_daemon::TlsFiles;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Global, Maxima, Places};
-use crate::settings;
+use crate::{manner, settings};
 
 /// Run the daemon in the foreground until it is told to stop
 ///
@@ -66,11 +65,10 @@ enum LogFormat {
 }
 
 fn start_log(format: LogFormat) {
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let filter = EnvFilter::try_from_env("FORKD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => log.with_ansi(colour).init(),
+        LogFormat::Text => log.with_ansi(manner::stderr_has_colour()).init(),
         LogFormat::Json => log.json().init(),
     }
 }

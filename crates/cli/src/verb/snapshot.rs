@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::args::Global;
 use crate::output::{self, or_dash};
-use crate::{connect, report};
+use crate::{connect, progress, report};
 
 /// Describe, compact or remove one snapshot
 #[derive(Debug, clap::Args)]
@@ -69,14 +69,16 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
             if global.json {
                 return output::json(&json!({ "removed": [tag] }));
             }
-            report::note(&format!("removed {tag}"));
+            report::remark(&format!("removed {tag}"));
             Ok(())
         }
     }
 }
 
 async fn compact(global: &Global, tag: &str, body: &CompactSnapshot) -> anyhow::Result<()> {
-    let snapshot = connect::client(global).await?.compact_snapshot(tag, body).await?;
+    let client = connect::client(global).await?;
+    let work = client.compact_snapshot(tag, body);
+    let snapshot = progress::during(&format!("compact {tag}"), work).await?;
     if global.json {
         return output::json(&snapshot);
     }
@@ -113,8 +115,5 @@ async fn info(global: &Global, tag: &str) -> anyhow::Result<()> {
         ("error", snapshot.error),
     ];
     lines.extend(figures.into_iter().filter_map(|(name, value)| Some((name, value?))));
-    for (name, value) in lines {
-        output::line(&format!("{name:<14} {}", report::printable(&value)))?;
-    }
-    Ok(())
+    output::facts(&lines)
 }

@@ -47,9 +47,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     if global.json {
         return output::json(&json!({ "stopped": stopped, "sandboxes_left": left }));
     }
-    report::note(if stopped { "stopped" } else { "no daemon runs" });
+    report::remark(if stopped { "stopped" } else { "no daemon runs" });
     if left > 0 {
-        report::note(&format!(
+        report::remark(&format!(
             "{left} sandboxes run on; the next daemon takes them over (or: `--stop-sandboxes`)"
         ));
     }

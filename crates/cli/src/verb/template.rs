@@ -1,20 +1,11 @@
 //! `forkd template`: make snapshots to start from.
 
-use std::io::IsTerminal as _;
-use std::time::Duration;
-
-use anyhow::bail;
 use clap::Subcommand;
-use forkd_api::{BuildEvent, CreateSnapshot, Snapshot};
-use forkd_client::{ApiFailure, BuildStream, ClientError};
-use indicatif::{ProgressBar, ProgressStyle};
+use forkd_api::CreateSnapshot;
 
 use crate::args::Global;
-use crate::report::{self, Hinted};
-use crate::{connect, output};
-
-/// HTTP status of a stream whose outcome is told in its last line.
-const STREAM_STATUS: u16 = 200;
+use crate::report::Hinted;
+use crate::{connect, output, start};
 
 /// Make snapshots to start from
 #[derive(Debug, clap::Args)]
@@ -59,7 +50,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     let request = request(build)?;
     let client = connect::client(global).await?;
     let snapshot = if request.wait {
-        follow(client.build_snapshot(&request).await?, &request.tag).await?
+        start::follow_build(client.build_snapshot(&request).await?, &request.tag).await?
     } else {
         client.create_snapshot(&request).await?
     };
@@ -80,60 +71,6 @@ fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
         wait: !build.no_wait,
         ..CreateSnapshot::new(build.tag, build.image)
     })
-}
-
-/// Shows each step until the outcome comes.
-async fn follow(mut stream: BuildStream, tag: &str) -> anyhow::Result<Snapshot> {
-    let steps = Steps::new();
-    while let Some(event) = stream.next().await? {
-        match event {
-            BuildEvent::Step(name) => steps.show(&name),
-            BuildEvent::Snapshot(snapshot) => {
-                steps.clear();
-                return Ok(*snapshot);
-            }
-            BuildEvent::Error(body) => {
-                steps.clear();
-                return Err(ClientError::Api(ApiFailure::new(STREAM_STATUS, body)).into());
-            }
-        }
-    }
-    steps.clear();
-    bail!("the daemon went away while it built `{tag}`")
-}
-
-/// A spinner on a terminal, else a line for each step.
-struct Steps {
-    bar: Option<ProgressBar>,
-}
-
-impl Steps {
-    fn new() -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self { bar: None };
-        }
-        let bar = ProgressBar::new_spinner();
-        // Without the style the spinner is merely plainer.
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(100));
-        Self { bar: Some(bar) }
-    }
-
-    fn show(&self, name: &str) {
-        let name = report::printable(name);
-        match &self.bar {
-            Some(bar) => bar.set_message(name),
-            None => report::note(&format!("  {name}")),
-        }
-    }
-
-    fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 #[cfg(test)]

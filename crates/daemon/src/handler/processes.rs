@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::response::sse::Event;
 use forkd_api::{CreateProcess, ErrorBody, FieldError, Process, SignalRequest, TtySize};
-use forkd_engine::guest::{self, InputPiece, ProcessInput, ProcessRequest, TerminalSize};
+use forkd_engine::guest::{self, Audience, InputPiece, ProcessInput, ProcessRequest, TerminalSize};
 use forkd_types::limit;
 use futures_util::stream;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 use super::sse;
 use crate::app::App;
 use crate::convert;
-use crate::extract::{JsonBody, ProcessPath, Query, RawBody, SandboxPath};
+use crate::extract::{JsonBody, ProcessPath, ProcessWords, Query, RawBody, SandboxPath};
 use crate::failure::Failure;
 
 /// Starts a program in the background of a sandbox.
@@ -47,6 +47,7 @@ pub(crate) async fn create(
         input: if body.stdin { ProcessInput::Open } else { ProcessInput::Empty },
         timeout,
         terminal: body.tty.map(terminal_size),
+        audience: if body.hold_output { Audience::Expected } else { Audience::Unknown },
     };
     let process = app.engine.start_process(&id, request).await?;
     Ok((StatusCode::CREATED, Json(convert::process(process))))
@@ -68,8 +69,7 @@ pub(crate) async fn list(
 
 /// Tells of one background process.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}", tag = "processes",
-    params(("id" = String, Path, description = "The sandbox's id"),
-        ("process" = String, Path, description = "The process's id")),
+    params(ProcessWords),
     responses((status = 200, body = Process),
         (status = 404, body = ErrorBody, description = "No such sandbox or process")))]
 pub(crate) async fn one(
@@ -95,8 +95,7 @@ const fn wait_default() -> u64 {
 
 /// Waits for a background process to end. The answer's `state` may still be `running`.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}/wait", tag = "processes",
-    params(("id" = String, Path, description = "The sandbox's id"),
-        ("process" = String, Path, description = "The process's id"), WaitQuery),
+    params(ProcessWords, WaitQuery),
     responses((status = 200, body = Process),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such sandbox or process")))]
@@ -116,8 +115,7 @@ pub(crate) async fn wait(
 
 /// Kills a background process if it runs, and forgets it.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}/processes/{process}", tag = "processes",
-    params(("id" = String, Path, description = "The sandbox's id"),
-        ("process" = String, Path, description = "The process's id")),
+    params(ProcessWords),
     responses((status = 204),
         (status = 404, body = ErrorBody, description = "No such sandbox or process")))]
 pub(crate) async fn remove(
@@ -149,8 +147,7 @@ pub(crate) struct OutputQuery {
 /// 1 MiB of output is kept. While a client reads, nothing is dropped that it has not read: the
 /// program is held back when the client is slow. Without a client the oldest output is dropped.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/processes/{process}/output", tag = "processes",
-    params(("id" = String, Path, description = "The sandbox's id"),
-        ("process" = String, Path, description = "The process's id"), OutputQuery,
+    params(ProcessWords, OutputQuery,
         ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this event")),
     responses((status = 200, body = String, content_type = "text/event-stream"),
         (status = 400, body = ErrorBody, description = "The offset is past the end"),
@@ -196,8 +193,7 @@ pub(crate) struct InputQuery {
 /// An answer of success means that the input is on its way, not that the program has read it. When
 /// the program does not read, the request waits up to 30 seconds for room.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/stdin", tag = "processes",
-    params(("id" = String, Path, description = "The sandbox's id"),
-        ("process" = String, Path, description = "The process's id"), InputQuery),
+    params(ProcessWords, InputQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses((status = 204),
         (status = 404, body = ErrorBody, description = "No such sandbox or process"),
@@ -217,8 +213,7 @@ pub(crate) async fn stdin(
 
 /// Sends a signal to the process group of a background process.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/signal", tag = "processes",
-    params(("id" = String, Path, description = "The sandbox's id"),
-        ("process" = String, Path, description = "The process's id")),
+    params(ProcessWords),
     request_body = SignalRequest,
     responses((status = 204),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
@@ -235,8 +230,7 @@ pub(crate) async fn signal(
 
 /// Changes the size of a background process's terminal.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/processes/{process}/resize", tag = "processes",
-    params(("id" = String, Path, description = "The sandbox's id"),
-        ("process" = String, Path, description = "The process's id")),
+    params(ProcessWords),
     request_body = TtySize,
     responses((status = 204),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),

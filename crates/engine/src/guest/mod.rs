@@ -36,7 +36,7 @@ pub use files::{Depth, FileChange, FileEntry, FileKind, FileWatch};
 pub use forkd_protocol::HookReport;
 pub use parts::{EVAL_PARTS_BYTES_MAX, EvalPart};
 pub use process::{
-    OutputEvent, OutputReader, ProcessEnd, ProcessError, ProcessInput, ProcessRequest,
+    Audience, OutputEvent, OutputReader, ProcessEnd, ProcessError, ProcessInput, ProcessRequest,
     ProcessTable, ProcessView, Stream, TerminalSize,
 };
 pub use quiesce::QuiesceGuard;

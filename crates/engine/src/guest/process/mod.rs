@@ -75,6 +75,18 @@ pub struct ProcessRequest {
     pub timeout: Option<Duration>,
     /// The size of its terminal, if it shall have one: all output is standard output then.
     pub terminal: Option<TerminalSize>,
+    /// Who follows its output from the beginning.
+    pub audience: Audience,
+}
+
+/// Whether somebody will read the output of a program that begins to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// Perhaps nobody: the program does not wait for a reader, and the oldest output is dropped.
+    Unknown,
+    /// A reader is about to come: until it does nothing is dropped, and the program waits when as
+    /// much is there as is kept.
+    Expected,
 }
 
 impl ProcessRequest {
@@ -88,6 +100,7 @@ impl ProcessRequest {
             input: ProcessInput::Empty,
             timeout: None,
             terminal: None,
+            audience: Audience::Unknown,
         }
     }
 }
@@ -105,7 +118,7 @@ struct Started {
 impl GuestAgent {
     async fn start_process(&self, request: ProcessRequest) -> Result<Started, GuestError> {
         let mut call = self.call("start process", Deadline::after(START_DEADLINE))?;
-        let ProcessRequest { args, env, cwd, input, timeout, terminal } = request;
+        let ProcessRequest { args, env, cwd, input, timeout, terminal, audience: _ } = request;
         let takes_input = input == ProcessInput::Open || terminal.is_some();
         let (timeout_ms, output_credit) = (timeout.map(millis), OUTPUT_WINDOW_BYTES);
         call.begin(&match terminal {

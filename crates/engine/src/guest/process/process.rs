@@ -10,7 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
 use super::log::{OutputLog, Piece, Stream};
-use super::{ProcessError, Started, TerminalSize};
+use super::{Audience, ProcessError, Started, TerminalSize};
 use crate::guest::ExecExit;
 use crate::guest::call::{CallLink, InputPiece};
 
@@ -70,6 +70,9 @@ pub enum OutputEvent {
     /// All output has been read, and the process has ended.
     Ended(ProcessEnd),
 }
+
+/// The place of a reader who is expected, among those who are there.
+const EXPECTED: u64 = u64::MAX;
 
 struct State {
     log: OutputLog,
@@ -141,6 +144,13 @@ impl Process {
             end: state.end.clone(),
             output_from: state.log.from(),
             output_to: state.log.to(),
+        }
+    }
+
+    /// Says, before anything is written, who will read it.
+    pub(super) fn expect(&self, audience: Audience) {
+        if audience == Audience::Expected {
+            self.lock().positions.insert(EXPECTED, 0);
         }
     }
 
@@ -264,6 +274,7 @@ impl Process {
         state.readers_so_far += 1;
         let reads_from = at.max(state.log.from());
         state.positions.insert(key, reads_from);
+        state.positions.remove(&EXPECTED);
         drop(state);
         Ok(OutputReader { process: Arc::clone(self), key, at, over: false })
     }

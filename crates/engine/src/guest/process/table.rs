@@ -55,8 +55,10 @@ impl ProcessTable {
     ) -> Result<ProcessView, ProcessError> {
         let place = self.reserve()?;
         let (args, has_terminal) = (request.args.clone(), request.terminal.is_some());
+        let audience = request.audience;
         let started = agent.start_process(request).await?;
         let process = Process::new(&started, args, has_terminal);
+        process.expect(audience);
         let supervisor = tokio::spawn(supervise(Arc::clone(&process), started.call));
         process.supervised_by(supervisor.abort_handle());
         drop(place);

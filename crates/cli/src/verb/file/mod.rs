@@ -1,0 +1,140 @@
+//! `forkd file`: files and directories of a sandbox.
+
+mod watch;
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use clap::Subcommand;
+use forkd_api::FileEntry;
+use forkd_client::{Client, Depth};
+use serde_json::json;
+
+use crate::args::Global;
+use crate::exit::Exit;
+use crate::output::{self, Align, Table};
+use crate::place::Remote;
+use crate::{connect, report};
+
+/// List, look at, remove, watch and make files of a sandbox
+///
+/// A path is written as SANDBOX:/PATH, as for `forkd cp`, which copies files.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forkd file ls sb-0123456789ab:/srv\n  \
+    forkd file stat sb-0123456789ab:/srv\n  \
+    forkd file cat sb-0123456789ab:/etc/hostname\n  \
+    forkd file mkdir sb-0123456789ab:/srv/a/b\n  \
+    forkd file rm sb-0123456789ab:/srv/a --recursive\n  \
+    forkd file watch sb-0123456789ab:/srv --recursive")]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List a directory
+    Ls {
+        /// SANDBOX:/PATH
+        directory: Remote,
+    },
+    /// Describe a file or directory; of a symbolic link, the link
+    Stat {
+        /// SANDBOX:/PATH
+        path: Remote,
+    },
+    /// Print a file
+    Cat {
+        /// SANDBOX:/PATH
+        file: Remote,
+    },
+    /// Make a directory, and missing ones above it
+    Mkdir {
+        /// SANDBOX:/PATH
+        directory: Remote,
+    },
+    /// Remove a file, a symbolic link or a directory
+    Rm {
+        /// SANDBOX:/PATH
+        path: Remote,
+        /// With all that is in a directory
+        #[arg(short, long)]
+        recursive: bool,
+    },
+    Watch(watch::Options),
+}
+
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
+    let client = connect::client(global).await?;
+    match options.what {
+        What::Ls { directory } => list(global, &client, &directory).await?,
+        What::Stat { path } => {
+            show(global, &client.stat_file(&path.sandbox, &path.path).await?)?;
+        }
+        What::Cat { file } => {
+            output::bytes(&client.read_file(&file.sandbox, &file.path).await?)?;
+        }
+        What::Mkdir { directory } => {
+            client.make_directory(&directory.sandbox, &directory.path).await?;
+            done(global, "made", &directory)?;
+        }
+        What::Rm { path, recursive } => {
+            client.remove_file(&path.sandbox, &path.path, depth(recursive)).await?;
+            done(global, "removed", &path)?;
+        }
+        What::Watch(options) => watch::run(global, &client, options).await?,
+    }
+    Ok(Exit::Ok.into())
+}
+
+const fn depth(recursive: bool) -> Depth {
+    if recursive { Depth::Recursive } else { Depth::Itself }
+}
+
+fn done(global: &Global, what: &str, place: &Remote) -> anyhow::Result<()> {
+    if global.json {
+        return output::json(&json!({ what: [place.path] }));
+    }
+    Ok(())
+}
+
+async fn list(global: &Global, client: &Client, directory: &Remote) -> anyhow::Result<()> {
+    let entries = client.list_files(&directory.sandbox, &directory.path).await?;
+    if global.json {
+        return output::json(&entries);
+    }
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("KIND", Align::Left),
+        ("MODE", Align::Left),
+        ("SIZE", Align::Right),
+        ("CHANGED", Align::Right),
+    ]);
+    for entry in entries {
+        let size = if entry.kind == "file" { output::size(entry.size_bytes) } else { "-".into() };
+        table.row([
+            report::printable_line(&entry.name),
+            entry.kind,
+            entry.mode,
+            size,
+            // A guest's clock may be ahead of ours.
+            output::age(entry.modified_at_unix),
+        ]);
+    }
+    table.print("the directory is empty")
+}
+
+fn show(global: &Global, entry: &FileEntry) -> anyhow::Result<()> {
+    if global.json {
+        return output::json(entry);
+    }
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(entry.modified_at_unix);
+    output::facts(&[
+        ("path", report::printable_line(&entry.path)),
+        ("kind", entry.kind.clone()),
+        ("mode", entry.mode.clone()),
+        ("size", format!("{} ({})", output::size(entry.size_bytes), entry.size_bytes)),
+        ("changed", humantime::format_rfc3339_seconds(changed).to_string()),
+    ])
+}

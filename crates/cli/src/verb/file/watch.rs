@@ -1,0 +1,64 @@
+//! `forkd file watch`: changes in a sandbox's file system, as they happen.
+
+use forkd_api::FileChange;
+use forkd_client::Client;
+
+use super::depth;
+use crate::args::Global;
+use crate::output::{self, Reader};
+use crate::place::Remote;
+use crate::report::{self, Hinted};
+
+/// Print changes of a file or in a directory until interrupted
+///
+/// One line for each change: what happened, and where. With --json an object a line.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// SANDBOX:/PATH
+    path: Remote,
+    /// With all that is below a directory
+    #[arg(short, long)]
+    recursive: bool,
+}
+
+pub(super) async fn run(global: &Global, client: &Client, options: Options) -> anyhow::Result<()> {
+    let Remote { sandbox, path } = &options.path;
+    let mut changes = client.watch_files(sandbox, path, depth(options.recursive)).await?;
+    report::remark(&format!("watching {path}"));
+    while let Some(change) = changes.next().await? {
+        let line = if global.json {
+            serde_json::to_string(&change)?
+        } else {
+            report::printable_line(&shown(&change))
+        };
+        if output::flowing(format!("{line}\n").as_bytes())? == Reader::Gone {
+            return Ok(());
+        }
+    }
+    let hint = "`forkd ls` shows whether the sandbox is still there";
+    Err(Hinted::new(format!("nothing more is told about {path}"), hint).into())
+}
+
+fn shown(change: &FileChange) -> String {
+    match change {
+        FileChange::Created { path } => format!("created   {path}"),
+        FileChange::Modified { path } => format!("modified  {path}"),
+        FileChange::Removed { path } => format!("removed   {path}"),
+        FileChange::Renamed { path, from } => format!("renamed   {from} -> {path}"),
+        FileChange::Lost {} => "lost      changes were missed; list the directory anew".to_owned(),
+        FileChange::Gone { reason } => format!("gone      {reason}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_tells_what_happened_and_where() {
+        let path = "/b".to_owned();
+        assert_eq!(shown(&FileChange::Created { path: path.clone() }), "created   /b");
+        let renamed = FileChange::Renamed { path, from: "/a".to_owned() };
+        assert_eq!(shown(&renamed), "renamed   /a -> /b");
+    }
+}

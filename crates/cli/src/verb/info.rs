@@ -1,0 +1,45 @@
+//! `forkd info`: one sandbox.
+
+use crate::args::Global;
+use crate::connect;
+use crate::output::{self, or_dash};
+
+/// Describe one sandbox
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forkd info sb-0123456789ab\n  \
+    forkd info sb-0123456789ab --json")]
+pub(crate) struct Options {
+    /// The sandbox
+    sandbox: String,
+}
+
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
+    let sandbox = connect::client(global).await?.sandbox(&options.sandbox).await?;
+    if global.json {
+        return output::json(&sandbox);
+    }
+    let words: Vec<String> =
+        sandbox.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let seconds = |secs: Option<u64>| secs.map(|secs| format!("{secs} s"));
+    let mut facts = vec![
+        ("sandbox", sandbox.id),
+        ("state", sandbox.state),
+        ("snapshot", sandbox.snapshot_tag),
+        ("branches", sandbox.branch_count.to_string()),
+        ("host name", sandbox.hostname),
+        ("VMM", or_dash(sandbox.pid.map(|pid| format!("process {pid}")))),
+        ("age", output::age(sandbox.created_at_unix)),
+    ];
+    let more = [
+        ("started in", sandbox.start_ms.map(output::milliseconds)),
+        ("address", sandbox.guest_addr),
+        ("namespace", sandbox.netns),
+        ("metadata", Some(words.join(", ")).filter(|text| !text.is_empty())),
+        ("time to live", seconds(sandbox.ttl_secs)),
+        ("idle for", seconds(sandbox.idle_timeout_secs)),
+        ("error", sandbox.error),
+    ];
+    facts.extend(more.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    output::facts(&facts)
+}

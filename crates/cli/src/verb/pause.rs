@@ -1,0 +1,19 @@
+//! `forkd pause`: let sandboxes stand still.
+
+use std::process::ExitCode;
+
+use crate::args::Global;
+use crate::verb::each;
+
+/// Pause sandboxes: their programs stand still until they are resumed
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  forkd pause sb-0123456789ab")]
+pub(crate) struct Options {
+    /// The sandboxes
+    #[arg(required = true)]
+    sandboxes: Vec<String>,
+}
+
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
+    each::sandbox(global, options.sandboxes, async |client, id| client.pause(id).await).await
+}

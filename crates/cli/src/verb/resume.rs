@@ -1,0 +1,19 @@
+//! `forkd resume`: let paused sandboxes go on.
+
+use std::process::ExitCode;
+
+use crate::args::Global;
+use crate::verb::each;
+
+/// Let paused sandboxes go on
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  forkd resume sb-0123456789ab")]
+pub(crate) struct Options {
+    /// The sandboxes
+    #[arg(required = true)]
+    sandboxes: Vec<String>,
+}
+
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
+    each::sandbox(global, options.sandboxes, async |client, id| client.resume(id).await).await
+}

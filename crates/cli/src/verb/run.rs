@@ -1,0 +1,178 @@
+//! `forkd run`: a program in a sandbox of its own, which is removed afterwards.
+
+use std::process::ExitCode;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use forkd_api::{CreateProcess, CreateSandboxes, ExecAnswer, OutputText};
+use forkd_client::{Client, ClientError};
+
+use crate::args::Global;
+use crate::attach::{Collected, End, Input, Joined, Sink};
+use crate::program::{self, Program};
+use crate::report::{self, Hinted};
+use crate::signals::{Caught, Signals};
+use crate::{connect, output, progress, start, terminal};
+
+/// For a program that got our signal to end by itself.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Run a program in a new sandbox, and end with its exit code
+///
+/// NAME is the tag of a snapshot. If there is none, but an image of that name, a template is built
+/// from it first, once. The program's output comes as it is written and our standard input is its.
+/// The sandbox is removed when the program has ended, also when this command is interrupted: the
+/// program gets the signal and has 5 s to end.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    forkd run python -- python3 -c 'print(6 * 7)'\n  \
+    echo 'print(6 * 7)' | forkd run python -- python3 -\n  \
+    forkd run python                       a shell, on your terminal\n  \
+    forkd run python --keep -- pip list    the sandbox stays; its id is printed")]
+pub(crate) struct Options {
+    /// A snapshot, or else an image
+    name: String,
+    #[command(flatten)]
+    program: Program,
+    /// Run it on a terminal, as `forkd shell` does; so is a shell when no program is named
+    #[arg(short, long)]
+    tty: bool,
+    /// Leave the program without input
+    #[arg(long, conflicts_with = "tty")]
+    no_stdin: bool,
+    /// Leave the sandbox there, and print its id on standard error
+    #[arg(long)]
+    keep: bool,
+    /// Program and arguments; no shell runs them
+    #[arg(last = true, value_name = "ARGS")]
+    args: Vec<String>,
+}
+
+/// How the program ended.
+enum Ended {
+    /// By itself or by a signal that was passed on.
+    Program(End),
+    /// We were interrupted before it was there, or it did not end in time.
+    Caught(Caught),
+}
+
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
+    let on_terminal = options.tty || options.args.is_empty();
+    if on_terminal && !terminal::is_interactive() {
+        return Err(Hinted::usage(
+            "a program on a terminal needs one here",
+            "name a program after `--`, without --tty",
+        )
+        .into());
+    }
+    let body = options.program.request(program::or_shell(options.args))?;
+    let body = CreateProcess {
+        stdin: !on_terminal && !options.no_stdin,
+        tty: on_terminal.then(terminal::size),
+        hold_output: true,
+        ..body
+    };
+    let mut signals = Signals::catch()?;
+    let begun = async {
+        let client = connect::client(global).await?;
+        start::prepare(&client, &options.name).await?;
+        anyhow::Ok(client)
+    };
+    let client = match signals.or(begun).await {
+        Ok(client) => client?,
+        // A template that is being built goes on to be: others may wait for it too.
+        Err(caught) => return Ok(caught.exit()),
+    };
+    // Not interrupted: what came to be could not be removed without its name.
+    let sandbox = start::one(&client, &CreateSandboxes::new(&options.name, 1)).await?.id;
+    let collected = global.json.then(Arc::default);
+    let sink = collected.clone().map_or(Sink::Streams, Sink::Memory);
+    let ended = in_sandbox(&client, &sandbox, &body, sink, &mut signals).await;
+    if options.keep {
+        report::note(&sandbox);
+    } else {
+        remove(&client, &sandbox).await?;
+    }
+    let ended = ended?;
+    if let Some(collected) = collected {
+        let collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
+        print(&sandbox, &ended, &collected)?;
+    }
+    match ended {
+        Ended::Program(end) => end.exit_code(body.timeout_secs),
+        Ended::Caught(caught) => Ok(caught.exit()),
+    }
+}
+
+/// As `forkd exec` prints it, with the sandbox.
+fn print(sandbox: &str, ended: &Ended, collected: &Collected) -> anyhow::Result<()> {
+    let Ended::Program(End::Exited(exit)) = ended else { return Ok(()) };
+    let stdout = OutputText::of(collected.stdout.clone());
+    let stderr = OutputText::of(collected.stderr.clone());
+    let answer = ExecAnswer {
+        stdout: stdout.text,
+        stderr: stderr.text,
+        exit_code: exit.exit_code,
+        timed_out: exit.timed_out,
+        stdout_base64: stdout.base64,
+        stderr_base64: stderr.base64,
+        signal: exit.signal,
+    };
+    let mut answer = serde_json::to_value(answer)?;
+    answer["sandbox"] = sandbox.into();
+    output::json(&answer)
+}
+
+async fn in_sandbox(
+    client: &Client,
+    sandbox: &str,
+    body: &CreateProcess,
+    sink: Sink,
+    signals: &mut Signals,
+) -> anyhow::Result<Ended> {
+    let started = match signals.or(client.create_process(sandbox, body)).await {
+        Ok(started) => started?,
+        Err(caught) => return Ok(Ended::Caught(caught)),
+    };
+    let input = match (&body.tty, body.stdin) {
+        (Some(_), _) => Input::Keys,
+        (None, true) => Input::Stream,
+        (None, false) => Input::None,
+    };
+    let mut joined = Joined {
+        client: client.clone(),
+        sandbox: sandbox.to_owned(),
+        process: started.id,
+        from: Some(0),
+        input,
+        sink,
+    };
+    match joined.follow(signals).await? {
+        End::Caught(caught) => after_signal(joined, caught, signals).await,
+        end => Ok(Ended::Program(end)),
+    }
+}
+
+/// Passes a signal on and waits for the program's end, until another signal or for a while.
+async fn after_signal(
+    mut joined: Joined,
+    caught: Caught,
+    signals: &mut Signals,
+) -> anyhow::Result<Ended> {
+    joined.client.signal_process(&joined.sandbox, &joined.process, caught.for_guest()).await?;
+    joined.input = Input::None;
+    match tokio::time::timeout(GRACE, joined.follow(signals)).await {
+        Ok(Ok(end @ End::Exited(_))) => Ok(Ended::Program(end)),
+        Ok(Err(error)) => Err(error),
+        Ok(Ok(_)) | Err(_) => Ok(Ended::Caught(caught)),
+    }
+}
+
+async fn remove(client: &Client, sandbox: &str) -> anyhow::Result<()> {
+    match progress::during("remove the sandbox", client.delete_sandbox(sandbox)).await {
+        // Somebody else has removed it.
+        Err(ClientError::Api(failure)) if failure.code == "sandbox_not_found" => Ok(()),
+        Err(error) => Err(anyhow::Error::new(error).context(format!("remove {sandbox}"))),
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,203 @@
+//! Goal: what the interface can do, the command line can: each verb does what it says, and together
+//! they ask for every route. `forkd tree` shows what came from what. Quiet output is names only.
+//!
+//! Method: one session with every verb that is not tested elsewhere; then the daemon's own count
+//! of requests is compared with `openapi/v1.json`. Breaks when a route has no verb, or when a verb
+//! asks for another route than the one that it is for.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::forkd::Forkd;
+use crate::terminal::end_of;
+
+#[test]
+fn every_route_is_asked_for_by_a_verb() {
+    let forkd = Forkd::new();
+    assert_eq!(forkd.json(&["version"])["daemon"], serde_json::Value::Null, "it starts none");
+    assert!(forkd.ok(&["images", "-q"]).contains("tiny"));
+    forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
+    let id = forkd.ok(&["fork", "t", "--metadata", "user=ann"]);
+    sandboxes(&forkd, &id);
+    files(&forkd, &id);
+    processes(&forkd, &id);
+    snapshots(&forkd, &id);
+    tree(&forkd, &id);
+    told_by_the_daemon(&forkd, &id);
+    let asked = asked(&forkd);
+    let missing: Vec<String> = routes().difference(&asked).cloned().collect();
+    assert!(missing.is_empty(), "no verb has asked for {missing:?}");
+}
+
+fn sandboxes(forkd: &Forkd, id: &str) {
+    assert_eq!(forkd.ok(&["ls", "-q"]), id);
+    let facts = forkd.ok(&["info", id]);
+    for fact in [id, "running", "user=ann"] {
+        assert!(facts.contains(fact), "{fact}: {facts}");
+    }
+    assert!(forkd.ok(&["ping", id]).starts_with("answered in"));
+    assert_eq!(forkd.ok(&["exec", id, "--", "echo", "hi"]), "hi");
+    assert_eq!(forkd.ok(&["eval", id, "6 * 7"]), "42");
+    forkd.ok(&["logs", id]);
+    assert_eq!(forkd.ok(&["pause", id]), id);
+    assert_eq!(forkd.json(&["info", id])["state"], "paused");
+    let (errors, code) = forkd.refused(&["resume", id, "sb-000000000000"]);
+    assert!(errors.contains("sb-000000000000") && code == 1, "{errors}");
+    assert_eq!(forkd.json(&["info", id])["state"], "running", "the other one is resumed");
+}
+
+fn files(forkd: &Forkd, id: &str) {
+    let at = |path: &str| format!("{id}:{path}");
+    forkd.ok(&["file", "mkdir", &at("/srv/a/b")]);
+    let mut watch = forkd
+        .command(&["file", "watch", "-r", &at("/srv/a")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = String::new();
+    let mut remarks = BufReader::new(watch.stderr.take().unwrap());
+    remarks.read_line(&mut told).unwrap();
+    assert_eq!(told, "watching /srv/a\n");
+    // Larger than a piece of it on its way.
+    let local = forkd.home().join("large");
+    let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
+    std::fs::write(&local, &content).unwrap();
+    forkd.ok(&["cp", local.to_str().unwrap(), &at("/srv/a/b/")]);
+    let mut line = String::new();
+    let mut changes = BufReader::new(watch.stdout.take().unwrap());
+    changes.read_line(&mut line).unwrap();
+    assert_eq!(line, "created   /srv/a/b/large\n");
+    let back = forkd.run(&["file", "cat", &at("/srv/a/b/large")]);
+    assert!(back.stdout == content, "another content");
+    assert_eq!(forkd.json(&["file", "stat", &at("/srv/a/b/large")])["size_bytes"], 3_000_000);
+    assert_eq!(forkd.ok(&["file", "ls", "-q", &at("/srv/a/b")]), "large");
+    let (errors, _) = forkd.refused(&["file", "rm", &at("/srv/a")]);
+    assert!(errors.contains("/srv/a") && errors.contains("hint:"), "{errors}");
+    forkd.ok(&["file", "rm", "-r", &at("/srv/a")]);
+    let last = changes.lines().map(Result::unwrap).last().unwrap();
+    assert!(last.starts_with("gone      "), "{last}");
+    assert_eq!(end_of(&mut watch), Some(1), "what it watched is gone");
+    let (errors, code) = forkd.refused(&["file", "ls", "/srv"]);
+    assert!(errors.contains("SANDBOX:/PATH") && code == 2, "{errors}");
+}
+
+fn processes(forkd: &Forkd, id: &str) {
+    let script = "read name; echo hello $name; echo told >&2; sleep 1000";
+    let process = forkd.ok(&["process", "start", id, "--stdin", "--", "sh", "-c", script]);
+    assert_eq!(forkd.ok(&["ps", id, "-q"]), process);
+    let of = |verb: &'static str| ["process", verb, id, process.as_str()];
+    assert!(forkd.ok(&of("info")).contains("running"));
+    forkd.ok(&[&of("input")[..], &["world"]].concat());
+    let mut attached = forkd
+        .command(&[&of("attach")[..], &["--no-stdin"]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(attached.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "hello world\n");
+    let (errors, code) =
+        forkd.refused(&[&of("resize")[..], &["--rows", "9", "--cols", "9"]].concat());
+    assert!(errors.contains("terminal") && code == 1, "{errors}");
+    forkd.ok(&[&of("kill")[..], &["int"]].concat());
+    assert_eq!(forkd.run(&of("wait")).status.code(), Some(130), "128 and the signal's number");
+    assert_eq!(end_of(&mut attached), Some(130));
+    let logs = forkd.run(&of("logs"));
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    assert_eq!((text(logs.stdout), text(logs.stderr)), ("hello world\n".into(), "told\n".into()));
+    forkd.ok(&of("rm"));
+    let started =
+        ["process", "start", id, "--tty", "--", "sh", "-c", "stty size; read x; stty size"];
+    let process = forkd.ok(&started);
+    let of = |verb: &'static str| ["process", verb, id, process.as_str()];
+    forkd.ok(&[&of("resize")[..], &["--rows", "50", "--cols", "132"]].concat());
+    forkd.ok(&[&of("input")[..], &["x"]].concat());
+    let followed = forkd.ok(&[&of("logs")[..], &["--follow"]].concat());
+    assert!(followed.ends_with("50 132"), "{followed:?}");
+    let events = forkd.ok(&["--json", "process", "logs", id, &process, "--follow"]);
+    let last: serde_json::Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["data"]["exit_code"]), (&"exit".into(), &0.into()));
+}
+
+fn snapshots(forkd: &Forkd, id: &str) {
+    let branch = forkd.ok(&["-q", "branch", id, "--tag", "b", "-n", "1", "--measure-diff"]);
+    let child = branch.lines().nth(1).unwrap().to_owned();
+    assert_eq!(branch, format!("b\n{child}"));
+    assert!(forkd.json(&["snapshot", "info", "b"])["diff_ms"].is_null(), "a live one has none");
+    forkd.ok(&["exec", id, "--", "touch", "/srv/later"]);
+    assert_eq!(forkd.ok(&["rollback", id, "b"]), id);
+    let (_, code) = forkd.refused(&["exec", id, "--", "test", "-e", "/srv/later"]);
+    assert_eq!(code, 1, "it has not happened");
+    forkd.ok(&["snapshot", "compact", "b", "--to", "alone"]);
+    forkd.ok(&["-q", "snapshot", "rm", "alone"]);
+}
+
+fn tree(forkd: &Forkd, id: &str) {
+    let child = forkd.ok(&["fork", "b"]);
+    let text = forkd.ok(&["tree"]);
+    let drawn: Vec<&str> =
+        text.lines().skip(1).map(|line| line.split("  ").next().unwrap().trim_end()).collect();
+    // The source was put back to its branch: that is where it comes from now.
+    assert_eq!(drawn[..2], ["t", "└─ b"], "{text}");
+    assert_eq!(drawn.len(), 5, "{text}");
+    let nodes = forkd.json(&["tree"]);
+    let node = |name: &str| {
+        let all = nodes.as_array().unwrap();
+        all.iter().find(|node| node["name"] == name).unwrap_or_else(|| panic!("{name}: {nodes}"))
+    };
+    assert_eq!((&node(&child)["parent"], &node("b")["kind"]), (&"b".into(), &"snapshot".into()));
+    assert_eq!((&node(id)["parent"], &node(id)["depth"]), (&"b".into(), &2.into()));
+    let part = forkd.ok(&["tree", "b", "-q"]);
+    assert!(part.lines().next() == Some("b") && part.contains(&child), "{part}");
+    let (errors, _) = forkd.refused(&["tree", "no-such-name"]);
+    assert!(errors.contains("no-such-name") && errors.contains("hint:"), "{errors}");
+}
+
+fn told_by_the_daemon(forkd: &Forkd, id: &str) {
+    let operation = forkd.ok(&["operations", "-q"]).lines().next().unwrap().to_owned();
+    assert!(forkd.ok(&["operation", "info", &operation]).contains(&operation));
+    forkd.ok(&["-q", "operation", "wait", &operation]);
+    forkd.refused(&["operation", "cancel", &operation]);
+    forkd.ok(&["snapshots", "-q"]);
+    assert_eq!(forkd.json(&["version"])["daemon"]["api"], "v1");
+    let mut events = forkd
+        .command(&["events", "--after", "0", "--sandbox", id])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(events.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains(id) || line.contains("lost"), "{line}");
+    // Its reader is gone, which it notices with the next event.
+    forkd.ok(&["rm", id]);
+    assert_eq!(end_of(&mut events), Some(0));
+    let script = forkd.ok(&["completions", "bash"]);
+    assert!(script.contains("complete") && script.contains("rollback"), "{script}");
+}
+
+/// The routes that the daemon has answered, by its own count.
+fn asked(forkd: &Forkd) -> BTreeSet<String> {
+    forkd.ok(&["metrics"]);
+    let samples = forkd.json(&["metrics", "forkd_requests_total"]);
+    let labels = samples.as_array().unwrap().iter().map(|sample| &sample["labels"]);
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    labels.map(|labels| format!("{} {}", text(&labels["method"]), text(&labels["route"]))).collect()
+}
+
+/// The routes of the interface.
+fn routes() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../openapi/v1.json");
+    let document: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let paths = document["paths"].as_object().unwrap().iter();
+    paths
+        .flat_map(|(path, methods)| {
+            let methods = methods.as_object().unwrap().keys();
+            methods.map(move |method| format!("{} {path}", method.to_uppercase()))
+        })
+        .collect()
+}
