@@ -41,6 +41,11 @@ export interface CommandStartOptions extends ProgramOptions {
   timeoutSecs?: number | undefined;
   /** Gives it a terminal of this size. */
   tty?: TerminalSize | undefined;
+  /**
+   * Nothing of its output is dropped until it is read for the first time; it waits when there is
+   * more than is kept.
+   */
+  holdOutput?: boolean | undefined;
 }
 
 /**
@@ -170,6 +175,7 @@ export class Commands {
       cwd,
       stdin: stdin !== undefined,
       timeoutSecs: timeout ?? undefined,
+      holdOutput: true,
     });
     try {
       if (stdin !== undefined) await process.sendStdin(stdin, { eof: true });

@@ -50,6 +50,7 @@ def test_output_is_called_back_with_and_collected(daemon: FakeDaemon) -> None:
         f"GET {PR}/output",
         f"DELETE {PR}",
     ]
+    assert daemon.body(1)["hold_output"] is True, "all of it is to be seen"
     assert daemon.requests[2].content == b"in"
     assert daemon.requests[2].url.params["eof"] == "true"
 

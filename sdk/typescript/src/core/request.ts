@@ -332,6 +332,7 @@ export function startProcess(
     stdin?: boolean | undefined;
     timeoutSecs?: number | undefined;
     tty?: TerminalSize | undefined;
+    holdOutput?: boolean | undefined;
   },
 ): Call<models.Process> {
   const body = given<unknown>({
@@ -340,6 +341,7 @@ export function startProcess(
     cwd: options.cwd,
     stdin: options.stdin || undefined,
     timeout_secs: whole(options.timeoutSecs),
+    hold_output: options.holdOutput || undefined,
     tty: options.tty && { rows: options.tty.rows, cols: options.tty.cols },
   });
   const parse = one(models.readProcess);

@@ -52,6 +52,8 @@ test("output is called back with and collected", async () => {
     `GET ${PR}/output`,
     `DELETE ${PR}`,
   ]);
+  const { hold_output: held } = daemon.body(1) as { hold_output?: boolean };
+  assert.equal(held, true, "all of it is to be seen");
   assert.equal(fake.textOf(daemon.request(2).content), "in");
   assert.equal(daemon.request(2).url.searchParams.get("eof"), "true");
 });

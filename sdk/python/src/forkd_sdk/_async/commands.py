@@ -140,7 +140,7 @@ class AsyncCommands:
             result = await self._transport.send(call)
             return result.raise_for_exit() if check or result.timed_out else result
         process = await self.start(
-            command, env=env, cwd=cwd, stdin=stdin is not None, timeout=timeout
+            command, env=env, cwd=cwd, stdin=stdin is not None, timeout=timeout, hold_output=True
         )
         try:
             if stdin is not None:
@@ -158,15 +158,25 @@ class AsyncCommands:
         stdin: bool = False,
         timeout: float | None = None,
         tty: tuple[int, int] | None = None,
+        hold_output: bool = False,
     ) -> AsyncProcess:
         """Starts a command and does not wait for it.
 
         With `stdin` its standard input stays open for `send_stdin`. `tty` gives it a terminal of so
-        many rows and columns. A child of a branch goes on with the program, but not with this
-        object: the output that the program makes there goes nowhere.
+        many rows and columns. With `hold_output` nothing of its output is dropped until it is read
+        for the first time; it waits when there is more than is kept. A child of a branch goes on
+        with the program, but not with this object: the output that the program makes there goes
+        nowhere.
         """
         call = request.start_process(
-            self._id, command, env=env, cwd=cwd, stdin=stdin, timeout=timeout, tty=tty
+            self._id,
+            command,
+            env=env,
+            cwd=cwd,
+            stdin=stdin,
+            timeout=timeout,
+            tty=tty,
+            hold_output=hold_output,
         )
         return AsyncProcess(self._transport, self._id, await self._transport.send(call))
 

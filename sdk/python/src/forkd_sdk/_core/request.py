@@ -261,6 +261,7 @@ def start_process(
     stdin: bool = False,
     timeout: float | None = None,
     tty: tuple[int, int] | None = None,
+    hold_output: bool = False,
 ) -> Call[models.Process]:
     """POST /v1/sandboxes/:id/processes."""
     body = _given(
@@ -270,6 +271,7 @@ def start_process(
         stdin=stdin or None,
         timeout_secs=_secs(timeout),
         tty=None if tty is None else {"rows": tty[0], "cols": tty[1]},
+        hold_output=hold_output or None,
     )
     path = _path("v1", "sandboxes", sandbox_id, "processes")
     return Call("POST", path, one(models.Process), body=body)
