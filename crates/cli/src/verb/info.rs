@@ -33,6 +33,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     ];
     let more = [
         ("started in", sandbox.start_ms.map(output::milliseconds)),
+        ("memory limit", sandbox.memory_limit_mib.map(|mib| format!("{mib} MiB"))),
         ("address", sandbox.guest_addr),
         ("namespace", sandbox.netns),
         ("metadata", Some(words.join(", ")).filter(|text| !text.is_empty())),
