@@ -63,6 +63,8 @@ def own_daemon() -> Iterator[str]:
         hot,
         "--socket",
         address,
+        # Else they would outlive their daemon.
+        "--stop-sandboxes",
     ]
     try:
         with (home / "log").open("wb") as log:

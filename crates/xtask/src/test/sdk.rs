@@ -13,6 +13,9 @@ use crate::node::Node;
 use crate::python::Python;
 use crate::workspace::Workspace;
 
+/// What pytest calls the tests of the recipes.
+const RECIPES: &str = "test_recipes";
+
 /// The tests of the Python SDK that need no daemon. Tells whether the program ended well.
 pub(super) fn python(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
     let tests = Python::prepare(workspace)?.tests();
@@ -25,30 +28,39 @@ pub(super) fn typescript(workspace: &Workspace, harness: &mut Harness) -> anyhow
     follow(Language::TypeScript, tests, |line| harness.line(line).map(drop))
 }
 
-/// All SDKs against real daemons, at the same time: mostly they wait for guests.
+/// All SDKs against real daemons. Two at a time: mostly they wait for guests, and the recipes take
+/// as long as the rest of Python.
 pub(super) fn conformance(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
-    let mut players = Vec::new();
-    for language in Language::ALL {
-        let player = language.player(workspace, &[])?;
-        players.push(thread::spawn(move || {
-            let mut lines = Vec::new();
-            let ended = follow(language, player, |line| {
-                lines.push(line.to_vec());
-                Ok(())
-            });
-            ended.map(|well| (well, lines))
-        }));
-    }
+    let player = |language: Language, arguments: &[&str]| {
+        let arguments: Vec<String> = arguments.iter().map(|&each| each.to_owned()).collect();
+        Ok::<_, anyhow::Error>((language, language.player(workspace, &arguments)?))
+    };
+    let rows = [
+        vec![player(Language::Python, &["-k", &format!("not {RECIPES}")])?],
+        vec![player(Language::TypeScript, &[])?, player(Language::Python, &["-k", RECIPES])?],
+    ];
+    let rows = rows.map(|row| thread::spawn(move || play(row)));
     let mut well = true;
-    for player in players {
-        let ended = player.join().map_err(|_| anyhow::anyhow!("a thread died"))?;
-        let (ended_well, lines) = ended?;
+    for row in rows {
+        let (ended_well, lines) = row.join().map_err(|_| anyhow::anyhow!("a thread died"))??;
         well &= ended_well;
         for line in lines {
             harness.line(&line)?;
         }
     }
     Ok(well)
+}
+
+/// Plays one after the other. Tells whether all ended well, and what they said.
+fn play(row: Vec<(Language, Command)>) -> anyhow::Result<(bool, Vec<Vec<u8>>)> {
+    let (mut well, mut lines) = (true, Vec::new());
+    for (language, player) in row {
+        well &= follow(language, player, |line| {
+            lines.push(line.to_vec());
+            Ok(())
+        })?;
+    }
+    Ok((well, lines))
 }
 
 /// Runs a test program and takes its lines. Tells whether it ended well.
