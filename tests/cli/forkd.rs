@@ -38,7 +38,8 @@ impl Forkd {
     /// No longer. `stop` must come later: it ends whoever listens on the socket. Returns the
     /// requests that were seen, by operation.
     pub(crate) fn let_go_of_contract(&mut self) -> BTreeMap<String, u64> {
-        self.contract.take().map(|contract| contract.operations()).unwrap_or_default()
+        let seen = self.contract.take().map(ContractProxy::end).transpose();
+        seen.unwrap_or_else(|broken| panic!("{broken}")).unwrap_or_default()
     }
 
     /// The daemon's socket.
@@ -121,9 +122,11 @@ impl Forkd {
 
 impl Drop for Forkd {
     fn drop(&mut self) {
-        self.let_go_of_contract();
+        let verdict = self.contract.take().map(ContractProxy::end).transpose();
         let stopped = self.run(&["stop", "--stop-sandboxes"]);
         let errors = String::from_utf8_lossy(&stopped.stderr).into_owned();
         assert!(stopped.status.success() || std::thread::panicking(), "{errors}");
+        let broken = verdict.err().unwrap_or_default();
+        assert!(broken.is_empty() || std::thread::panicking(), "{broken}");
     }
 }
