@@ -44,7 +44,7 @@ pub(crate) struct Global {
     /// The daemon's Unix socket; none is started when it is given
     #[arg(long, global = true, env = "FORKD_SOCKET", value_name = "PATH", hide_env_values = true)]
     pub(crate) socket: Option<PathBuf>,
-    /// The daemon's base URL, such as https://host:8889; FORKD_TOKEN has the token for it
+    /// The daemon's base URL, such as https://host:8889 or unix:/path; FORKD_TOKEN has its token
     #[arg(
         long,
         global = true,

@@ -53,13 +53,14 @@ pub(crate) async fn running_client(global: &Global) -> anyhow::Result<Option<Cli
 
 /// A client of the daemon that the user named, if they did.
 fn named_client(global: &Global) -> anyhow::Result<Option<Client>> {
-    let target = match (&global.url, &global.socket) {
-        (Some(url), _) => Target::Url(url.clone()),
-        (None, Some(socket)) => Target::Socket(socket.clone()),
-        (None, None) => return Ok(None),
-    };
+    let Some(target) = named_target(global) else { return Ok(None) };
     let token = std::env::var("FORKD_TOKEN").ok().filter(|token| !token.is_empty());
     Ok(Some(Client::with_access(target, &Access { token, roots: global.ca_cert.clone() })?))
+}
+
+fn named_target(global: &Global) -> Option<Target> {
+    let socket = || global.socket.clone().map(Target::Socket);
+    global.url.as_deref().map(Target::at).or_else(socket)
 }
 
 async fn is_alive(client: &Client) -> bool {
@@ -192,10 +193,10 @@ pub(crate) fn listener_of(socket: &Path) -> anyhow::Result<Option<rustix::proces
 
 /// The socket that `global` names, or the default one; none when a URL is named.
 pub(crate) fn socket_of(global: &Global) -> anyhow::Result<Option<PathBuf>> {
-    Ok(match (&global.url, &global.socket) {
-        (Some(_), _) => None,
-        (None, Some(socket)) => Some(socket.clone()),
-        (None, None) => Some(settings::default_run_dir()?.join("forkd.sock")),
+    Ok(match named_target(global) {
+        Some(Target::Url(_)) => None,
+        Some(Target::Socket(socket)) => Some(socket),
+        None => Some(settings::default_run_dir()?.join("forkd.sock")),
     })
 }
 

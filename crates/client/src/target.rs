@@ -13,6 +13,15 @@ pub enum Target {
 }
 
 impl Target {
+    /// What an address means: `unix:/path/of/the.sock`, else a base URL.
+    #[must_use]
+    pub fn at(address: &str) -> Self {
+        match address.strip_prefix("unix:") {
+            Some(path) => Self::Socket(path.into()),
+            None => Self::Url(address.to_owned()),
+        }
+    }
+
     /// What the paths of routes are appended to.
     pub(crate) fn base(&self) -> String {
         match self {
@@ -29,5 +38,18 @@ impl fmt::Display for Target {
             Self::Socket(path) => write!(f, "{}", path.display()),
             Self::Url(url) => f.write_str(url),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_socket_or_a_url() {
+        let socket = Target::Socket("/run/forkd/forkd.sock".into());
+        assert_eq!(Target::at("unix:/run/forkd/forkd.sock"), socket);
+        let url = "https://host:8889";
+        assert_eq!(Target::at(url), Target::Url(url.to_owned()));
     }
 }
