@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Guarantees: a machine that ends without saying how the tests ended, or is not done in time, has
-//! failed. The disks are not changed by a run.
+//! failed. One that stands still itself is started again, a test that does is not repeated. The
+//! disks are not changed by a run.
 //!
 //! It says nothing about speed: a guest is emulated twice.
 
@@ -43,9 +44,13 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
 
 /// For the whole tier: several times what it takes on two idle cores.
 const DEADLINE: Duration = Duration::from_secs(900);
-/// How often the machine is started again when its own kernel panics: what emulates its CPU is not
-/// perfect. A test that fails is not repeated.
+/// How often the machine is started when its own kernel panics or stands still: what emulates its
+/// CPU is not perfect, and has lost the timer's interrupt. A test that fails is not repeated.
 const ATTEMPTS: u32 = 3;
+/// The machine's console says something every 5 s, whatever the tests do.
+const STANDS_STILL_AFTER: Duration = Duration::from_secs(90);
+/// Between two looks at the console.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// RAM of the machine: its guests and their snapshots live in it.
 const MEMORY_MIB: u32 = 3072;
 /// What the machine writes last, before the exit code.
@@ -66,10 +71,11 @@ pub(super) fn run(workspace: &Workspace, harness: &mut Harness) -> anyhow::Resul
     let mut code = Ok(String::new());
     for attempt in 1..=ATTEMPTS {
         code = play(&host, &payload, &console, &words, harness);
-        if code.is_ok() || !panicked(&console) || attempt == ATTEMPTS {
+        let Err(error) = &code else { break };
+        if attempt == ATTEMPTS || !(panicked(&console) || error.is::<StandsStill>()) {
             break;
         }
-        say(&format!("the emulated machine's kernel panicked, attempt {attempt} of {ATTEMPTS}"));
+        say(&format!("the emulated machine panicked or stands still: {attempt} of {ATTEMPTS}"));
         harness.forget();
     }
     remove(&work)?;
@@ -90,7 +96,7 @@ fn play(
     // It warns about each feature of the CPU that it does not emulate.
     qemu.stderr(File::create(words).with_context(|| format!("create {}", words.display()))?);
     let mut machine = qemu.spawn().context("start qemu-system-x86_64")?;
-    let code = follow(&mut machine, harness);
+    let code = follow(&mut machine, harness, &mut Pulse::new(console, STANDS_STILL_AFTER));
     // It may have ended by itself.
     machine.kill().ok();
     machine.wait().context("wait for the machine")?;
@@ -100,6 +106,40 @@ fn play(
 /// Whether the machine's own kernel gave up, which is no word about the tests.
 fn panicked(console: &Path) -> bool {
     fs::read(console).is_ok_and(|text| String::from_utf8_lossy(&text).contains("Kernel panic"))
+}
+
+/// The machine's kernel runs no more, which is no word about the tests either.
+#[derive(Debug)]
+struct StandsStill;
+
+impl std::fmt::Display for StandsStill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the emulated machine stands still")
+    }
+}
+
+impl std::error::Error for StandsStill {}
+
+/// What the console tells of the machine's life: it grows.
+struct Pulse {
+    console: PathBuf,
+    allowed: Duration,
+    bytes: u64,
+    since: Instant,
+}
+
+impl Pulse {
+    fn new(console: &Path, allowed: Duration) -> Self {
+        Self { console: console.to_owned(), allowed, bytes: 0, since: Instant::now() }
+    }
+
+    fn feel(&mut self) -> Result<(), StandsStill> {
+        let bytes = fs::metadata(&self.console).map_or(0, |found| found.len());
+        if bytes != self.bytes {
+            (self.bytes, self.since) = (bytes, Instant::now());
+        }
+        if self.since.elapsed() > self.allowed { Err(StandsStill) } else { Ok(()) }
+    }
 }
 
 /// Builds the test programs; their names and paths.
@@ -198,7 +238,7 @@ fn machine(host: &KvmHost, payload: &Path, console: &Path) -> Command {
 }
 
 /// Reads what the tests print until the machine ends; what it said was the exit code.
-fn follow(machine: &mut Child, harness: &mut Harness) -> anyhow::Result<String> {
+fn follow(machine: &mut Child, harness: &mut Harness, pulse: &mut Pulse) -> anyhow::Result<String> {
     let output = machine.stdout.take().context("the machine's output is piped")?;
     let (sender, lines) = mpsc::sync_channel::<Vec<u8>>(64);
     std::thread::Builder::new().name("kvm-tests".to_owned()).spawn(move || {
@@ -214,14 +254,15 @@ fn follow(machine: &mut Child, harness: &mut Harness) -> anyhow::Result<String> 
     let mut code = None;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        match lines.recv_timeout(left) {
+        match lines.recv_timeout(left.min(LOOK_INTERVAL).min(pulse.allowed)) {
             Ok(bytes) => {
                 let line = harness.line(&bytes)?;
                 code = line.strip_prefix(END).map(str::to_owned).or(code);
             }
-            Err(RecvTimeoutError::Timeout) => {
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => {
                 bail!("not done within {} s", DEADLINE.as_secs());
             }
+            Err(RecvTimeoutError::Timeout) => pulse.feel()?,
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
@@ -254,10 +295,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut harness = Harness::new(&folder.path().join("log")).unwrap();
         let mut sh = Command::new("sh");
-        let mut machine = sh.args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-        let code = follow(&mut machine, &mut harness);
+        sh.args(["-c", script]).current_dir(folder.path()).stdout(Stdio::piped());
+        let mut machine = sh.spawn().unwrap();
+        let mut pulse = Pulse::new(&folder.path().join("console"), Duration::from_millis(300));
+        let code = follow(&mut machine, &mut harness, &mut pulse);
+        machine.kill().unwrap();
         machine.wait().unwrap();
         code
+    }
+
+    #[test]
+    fn a_machine_stands_still_when_its_console_does_and_not_when_only_a_test_does() {
+        let error = followed("echo alive > console; exec sleep 60").unwrap_err();
+        assert!(error.is::<StandsStill>(), "{error}");
+        let beats = "for n in 1 2 3 4 5 6 7 8; do echo alive >> console; sleep 0.1; done";
+        assert_eq!(followed(&format!("{beats}; echo '{END}0'")).unwrap(), "0");
     }
 
     #[test]
