@@ -51,7 +51,7 @@ type Tally = Arc<Mutex<BTreeMap<(&'static str, String), usize>>>;
 
 #[tokio::test]
 async fn a_thousand_requests_at_fifty_at_once_fail_only_as_documented_and_leave_nothing() {
-    let forkd = Forkd::new();
+    let forkd = Forkd::held_to_contract();
     forkd.ok(&["template", "build", "tiny", "--tag", "t", "--mem-size-mib", "128"]);
     let client = Client::new(Target::Socket(forkd.socket())).unwrap();
     // What is made once is made before the comparison.

@@ -14,7 +14,7 @@ RECIPES = Path(__file__).resolve().parents[4] / "recipes"
 SECS_MAX = 300
 
 
-def play(recipe: str) -> dict[str, Any]:
+def play(recipe: str, mark: str | None = None) -> dict[str, Any]:
     """Runs a recipe with the daemon of the environment; the figures of its last line."""
     run = subprocess.run(
         [sys.executable, "-W", "error", RECIPES / recipe / "run.py"],
@@ -25,7 +25,7 @@ def play(recipe: str) -> dict[str, Any]:
     )
     assert run.returncode == 0, run.stdout + run.stderr
     word, _, figures = run.stdout.splitlines()[-1].partition(" ")
-    assert word == "FORKD_" + recipe.replace("-", "_").upper()
+    assert word == (mark or "FORKD_" + recipe.replace("-", "_").upper())
     found: dict[str, Any] = json.loads(figures)
     return found
 
@@ -33,6 +33,12 @@ def play(recipe: str) -> dict[str, Any]:
 def nothing_but_templates(client: Client) -> bool:
     """Whether no snapshot is left that a branch made."""
     return all(snapshot.info.branched_from is None for snapshot in client.snapshots.list())
+
+
+def test_speculative_fix_tries_three_patches_in_three_branches() -> None:
+    # It has a daemon of its own, and checks itself what it leaves behind.
+    figures = play("speculative-fix", mark="FORKD_DEMO")
+    assert (figures["children"], figures["children_ok"]) == (3, 3)
 
 
 def test_tree_search_finds_what_a_greedy_search_does_not(client: Client) -> None:
