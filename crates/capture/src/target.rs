@@ -1,12 +1,13 @@
 //! The states of a capture, as types.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forkd_sys::pagemap::{AddressRange, PrivatePageScanner, ScanMethod, Swapped};
 use forkd_sys::remote::RemoteMemory;
-use forkd_sys::uffd::Userfaultfd;
+use forkd_sys::uffd::{UffdError, Userfaultfd};
 use forkd_types::{ByteCount, PageCount, PageIndex, PageRun};
 use rustix::process::Pid;
 
@@ -77,11 +78,32 @@ impl fmt::Debug for CapturePlan {
     }
 }
 
+/// How long another userfaultfd may still have the memory. It lets go when its last descriptor is
+/// closed, and a process that is being started has a copy of each until its program begins.
+const REGISTER_DEADLINE: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const REGISTER_INTERVAL: Duration = Duration::from_millis(1);
 /// Ranges that a first scan can find without growing its buffer: 1.5 MiB.
 const RANGES_RESERVED: usize = 64 * 1024;
 /// Bytes scanned with one call outside the pause, so that a kernel without preemption lets others
 /// run.
 const SCAN_STRETCH_BYTES: u64 = 64 << 20;
+
+/// Registers memory, once an earlier userfaultfd of it is gone.
+fn register(uffd: &Userfaultfd, address: u64, length: ByteCount) -> Result<(), UffdError> {
+    let begun = Instant::now();
+    loop {
+        match uffd.register(address, length.get()) {
+            Err(UffdError::Call { source, .. })
+                if source.kind() == io::ErrorKind::ResourceBusy
+                    && begun.elapsed() < REGISTER_DEADLINE =>
+            {
+                std::thread::sleep(REGISTER_INTERVAL);
+            }
+            other => return other,
+        }
+    }
+}
 
 impl CaptureTarget {
     /// The guest RAM at `[address, address + length)` of process `pid`.
@@ -103,7 +125,7 @@ impl CaptureTarget {
         };
         let uffd = match protection {
             WriteProtection::Userfaultfd(uffd) => {
-                uffd.register(address, length.get())?;
+                register(&uffd, address, length)?;
                 Some(Arc::new(uffd))
             }
             WriteProtection::Unavailable => None,

@@ -277,6 +277,24 @@ fn a_capture_looks_only_at_what_was_written_since_the_previous_one() {
 }
 
 #[test]
+fn memory_that_an_earlier_userfaultfd_is_about_to_let_go_of_is_waited_for() {
+    let file = tempfile::tempfile_in("/dev/shm").unwrap();
+    file.set_len(PAGES * 4096).unwrap();
+    let ram = PrivateMapping::of(&file, ByteCount::new(PAGES * 4096)).unwrap();
+    let me = rustix::process::getpid();
+    let WriteProtection::Userfaultfd(earlier) = protection() else { panic!("a userfaultfd") };
+    earlier.register(ram.address(), ram.length().get()).unwrap();
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        drop(earlier);
+    });
+    let features = HostFeatures::ALL;
+    let target = CaptureTarget::new(me, ram.address(), ram.length(), protection(), features);
+    target.unwrap();
+    holder.join().unwrap();
+}
+
+#[test]
 fn a_failing_sink_ends_the_capture_and_the_writer_goes_on() {
     let guest = Guest::start();
     guest.wait_for_writes(1000);
