@@ -57,7 +57,8 @@ pub(crate) async fn choose(config: &EngineConfig) -> Result<Chosen, EngineError>
     Ok(Chosen { accelerator, tools, identity })
 }
 
-fn tools(config: &EngineConfig, accelerator: Accelerator) -> VmmTools {
+/// The programs that a VMM is started with.
+pub(crate) fn tools(config: &EngineConfig, accelerator: Accelerator) -> VmmTools {
     let program = config.qemu.clone().unwrap_or_else(|| qemu::default_program(accelerator));
     VmmTools { program, shim: config.shim.clone() }
 }

@@ -107,14 +107,16 @@ impl Confiner {
         }
     }
 
-    /// Removes the groups of earlier daemons but those to `keep`.
-    pub(crate) fn sweep(&self, keep: &[PathBuf]) {
+    /// Removes the groups of earlier daemons but those to `keep`, which is asked for only if there
+    /// may be any.
+    pub(crate) fn sweep(&self, keep: impl FnOnce() -> Vec<PathBuf>) {
         let mut places = self.known_places();
         if places.is_empty() {
             return;
         }
+        let keep = keep();
         for base in &places {
-            MemoryGroups::at(base.clone(), &self.daemon).sweep(keep);
+            MemoryGroups::at(base.clone(), &self.daemon).sweep(&keep);
         }
         // Gone with a reboot, or with the session that it belonged to.
         places.retain(|base| base.is_dir());
@@ -174,9 +176,9 @@ mod tests {
             .collect();
         assert_ne!(groups[0].parent(), groups[1].parent());
         let next = confiner(state.path(), None);
-        next.sweep(&groups[1..]);
+        next.sweep(|| groups[1..].to_vec());
         assert!(!groups[0].exists() && groups[1].exists());
-        next.sweep(&[]);
+        next.sweep(Vec::new);
         assert!(!groups[1].exists());
     }
 }

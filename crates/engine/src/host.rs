@@ -11,7 +11,7 @@ use forkd_sys::uffd::{UffdError, Userfaultfd};
 use forkd_types::{ByteCount, PAGE_BYTES, PageIndex};
 use forkd_vmm::{Accelerator, MemoryGroups, VmmTools, qemu, try_memory_limit};
 
-use crate::{EngineConfig, branch, images};
+use crate::{EngineConfig, accelerator, branch, images};
 
 /// For a fault to show after the write that causes it.
 const FAULT_DEADLINE: Duration = Duration::from_secs(2);
@@ -130,7 +130,7 @@ fn map(directory: &Path) -> Result<PrivateMapping, String> {
 /// # Errors
 /// When it cannot be run, or is none.
 pub fn qemu(config: &EngineConfig) -> Result<(PathBuf, String), String> {
-    let program = tools(config).program;
+    let program = emulating(config).program;
     let version = qemu::version(&program).map_err(|error| branch::describe(&error))?;
     Ok((program, version))
 }
@@ -144,14 +144,12 @@ pub fn missing_commands(
     config: &EngineConfig,
     directory: &Path,
 ) -> Result<Vec<&'static str>, String> {
-    qemu::missing_commands(&tools(config), directory).map_err(|error| branch::describe(&error))
+    qemu::missing_commands(&emulating(config), directory).map_err(|error| branch::describe(&error))
 }
 
-fn tools(config: &EngineConfig) -> VmmTools {
-    // The full program: it emulates, whatever guests run on.
-    let full = || qemu::default_program(Accelerator::Tcg);
-    let program = config.qemu.clone().unwrap_or_else(full);
-    VmmTools { program, shim: config.shim.clone() }
+/// The full program: it emulates, whatever guests run on.
+fn emulating(config: &EngineConfig) -> VmmTools {
+    accelerator::tools(config, Accelerator::Tcg)
 }
 
 /// The images in a directory: each one's name, and what is wrong with it.

@@ -117,7 +117,7 @@ pub(crate) fn sweep_files(inner: &Inner) {
     let sandboxes = inner.sandboxes().iter().map(|sandbox| sandbox.id().clone()).collect();
     let living = Living { layers, overlays, sandboxes };
     sweep(&inner.files, &inner.catalog.list(), &living);
-    inner.confiner.sweep(&groups_in_use(inner));
+    inner.confiner.sweep(|| groups_in_use(inner));
     for entry in fs::read_dir(&inner.config.run_dir).into_iter().flatten().flatten() {
         let id = entry.file_name().to_str().and_then(|name| name.parse::<SandboxId>().ok());
         if id.is_some_and(|id| !living.sandboxes.contains(&id)) {

@@ -18,7 +18,7 @@ mod sandbox;
 mod small_tmpfs;
 mod witness;
 
-pub use contract::{Answered, Asked, ContractProxy, Document};
+pub use contract::ContractProxy;
 pub use environment::{Lab, block_on};
 pub use reference::{Comparison, ReferenceProbe};
 pub use sandbox::{Guest, Output};

@@ -67,13 +67,13 @@ pub(crate) fn search(
 ) -> anyhow::Result<Vec<Report>> {
     let folder = workspace.root.join("build/fuzz");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    build(workspace, &folder)?;
     let all = targets(workspace)?;
     if let Some(name) = only.iter().find(|name| !all.contains(name)) {
         bail!("there is no target {name:?}; there are {}", all.join(", "));
     }
     let chosen: Vec<_> =
         all.into_iter().filter(|name| only.is_empty() || only.contains(name)).collect();
+    build(workspace, &folder, &chosen)?;
     let mut reports = Vec::new();
     for names in chosen.chunks(AT_ONCE) {
         let searches: Vec<_> = names
@@ -87,14 +87,14 @@ pub(crate) fn search(
     Ok(reports)
 }
 
-fn build(workspace: &Workspace, folder: &Path) -> anyhow::Result<()> {
+fn build(workspace: &Workspace, folder: &Path, chosen: &[String]) -> anyhow::Result<()> {
     let seeds = ["run", "--quiet", "--locked", "-p", PACKAGE, "--bin", "fuzz-seeds", "--"];
     let seeds = workspace.cargo().args(seeds).arg(folder).status()?;
     let engines = ["build", "--locked", "-p", PACKAGE, "--features", "engine"];
     let mut cargo = workspace.cargo();
     cargo.args(engines).env("RUSTC_WORKSPACE_WRAPPER", workspace.root.join("fuzz/instrument.sh"));
-    for name in targets(workspace)? {
-        cargo.args(["--bin", &name]);
+    for name in chosen {
+        cargo.args(["--bin", name]);
     }
     if !seeds.success() || !cargo.status()?.success() {
         bail!("the fuzz targets could not be built");

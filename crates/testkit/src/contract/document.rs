@@ -11,31 +11,31 @@ const JSON: &str = "application/json";
 
 /// A request, as far as it is judged.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub(super) struct Asked<'a> {
     /// `GET` and so on.
-    pub method: &'a str,
+    pub(super) method: &'a str,
     /// Without the query.
-    pub path: &'a str,
+    pub(super) path: &'a str,
     /// What follows the question mark, or nothing.
-    pub query: &'a str,
+    pub(super) query: &'a str,
     /// The body.
-    pub body: &'a [u8],
+    pub(super) body: &'a [u8],
 }
 
 /// An answer, as far as it is judged.
 #[derive(Debug, Clone, Copy)]
-pub struct Answered<'a> {
+pub(super) struct Answered<'a> {
     /// The status code.
-    pub status: u16,
+    pub(super) status: u16,
     /// Its media type, without parameters; empty when there is none.
-    pub media_type: &'a str,
+    pub(super) media_type: &'a str,
     /// The body, when it is JSON.
-    pub body: &'a [u8],
+    pub(super) body: &'a [u8],
 }
 
 /// `openapi/v1.json`.
 #[derive(Debug)]
-pub struct Document {
+pub(super) struct Document {
     root: Value,
     /// By schema, as text: compiling one takes longer than a request.
     validators: Mutex<HashMap<String, Arc<Validator>>>,
@@ -46,8 +46,7 @@ impl Document {
     ///
     /// # Panics
     /// When it is not there.
-    #[must_use]
-    pub fn committed() -> Self {
+    pub(super) fn committed() -> Self {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/v1.json");
         let text = std::fs::read_to_string(path).expect("the document is in the repository");
         Self::new(serde_json::from_str(&text).expect("the document is JSON"))
@@ -62,7 +61,7 @@ impl Document {
     ///
     /// # Errors
     /// In words.
-    pub fn judge(&self, asked: &Asked<'_>, answer: &Answered<'_>) -> Result<String, String> {
+    pub(super) fn judge(&self, asked: &Asked<'_>, answer: &Answered<'_>) -> Result<String, String> {
         let Some((name, operation)) = self.operation(asked) else {
             let refused = matches!(answer.status, 404 | 405) || asked.path == "/openapi.json";
             let name = format!("{} {}", asked.method, asked.path);

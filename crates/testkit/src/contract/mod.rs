@@ -12,5 +12,5 @@
 mod document;
 mod proxy;
 
-pub use document::{Answered, Asked, Document};
+use document::{Answered, Asked, Document};
 pub use proxy::ContractProxy;

@@ -3,6 +3,7 @@
 //! | tier | what | needs |
 //! |---|---|---|
 //! | pure | the crates' own tests and documentation examples | nothing |
+//! | fuzz | a short search in each fuzz target | nothing |
 //! | Python | the Python SDK's tests that need no daemon | Python |
 //! | TypeScript | the TypeScript SDK's tests that need no daemon | Node, npm |
 //! | kernel | test programs named `kernel_*` | userfaultfd with write protection |
