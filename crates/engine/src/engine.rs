@@ -10,7 +10,7 @@ use forkd_store::{
     Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles, settle,
 };
 use forkd_types::{ByteCount, LayerId, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
-use forkd_vmm::{Accelerator, VmmTools};
+use forkd_vmm::{Accelerator, Driver};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub(crate) tally: Tally,
     pub(crate) vmm_memories: VmmMemories,
     pub(crate) accelerator: Accelerator,
-    pub(crate) tools: VmmTools,
+    pub(crate) driver: Arc<dyn Driver>,
     pub(crate) machine: MachineIdentity,
     /// Bounds how many children load at the same time.
     pub(crate) starting: Semaphore,
@@ -91,9 +91,10 @@ impl Engine {
         })?;
         let registry = Registry::open(&files.registry())?;
         let confiner = Confiner::open(&config.state_dir)?;
-        let heritage = reconcile::take_stock(&registry, &files, &config.run_dir)?;
-        let rows = settle(&registry, &files)?;
         let chosen = accelerator::choose(&config).await?;
+        let driver = chosen.driver.as_ref();
+        let heritage = reconcile::take_stock(&registry, &files, &config.run_dir, driver)?;
+        let rows = settle(&registry, &files)?;
         let events = EventLog::new();
         let inner = Inner {
             catalog: Catalog::new(rows, files.state().to_owned(), Arc::clone(&events)),
@@ -106,7 +107,7 @@ impl Engine {
             files,
             registry,
             accelerator: chosen.accelerator,
-            tools: chosen.tools,
+            driver: chosen.driver,
             machine: chosen.identity,
             starting: Semaphore::new(limit::CHILDREN_STARTING_MAX),
             publishing: Semaphore::new(1),

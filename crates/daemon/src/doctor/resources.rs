@@ -15,7 +15,7 @@ const DESCRIPTORS_PER_SANDBOX: u64 = 16;
 /// With fewer sandboxes than this a limit is in the way.
 const SANDBOXES_COMFORTABLE: u64 = 60;
 
-/// Memory, swap, descriptors, mappings, control groups, namespaces.
+/// Memory, swap, descriptors, mappings, cgroups, namespaces.
 pub(super) fn all() -> Vec<Check> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let descriptors = getrlimit(Resource::Nofile).current;

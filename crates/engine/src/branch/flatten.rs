@@ -59,7 +59,7 @@ pub(crate) fn flatten_inherited_disk(inner: &Inner, handle: &SandboxHandle, mach
 /// place is on top of the one that takes the writes.
 pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
     let Some(bytes) = machine.disk else { return };
-    if !machine.vm.is_settled() {
+    if !machine.vm.is_in_sync() {
         return;
     }
     if machine.overlays.len() < limit::OVERLAYS_BEFORE_FLATTEN {
@@ -87,7 +87,7 @@ pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut 
         Ok(false) => inner.files.remove_overlay(&merged),
         Err(error) => {
             inner.files.remove_overlay(&merged);
-            if !machine.vm.has_ended() {
+            if !machine.vm.has_exited() {
                 let (sandbox, id) = (handle.id(), operation.id());
                 tracing::warn!(%sandbox, operation = %id, %error, "a disk stays unflattened");
             }

@@ -150,7 +150,7 @@ fn explain(error: EngineError, machine: &mut Machine) -> EngineError {
         EngineError::Guest(GuestError::Closed { .. }) => "while its agent was made quiet",
         other => return other,
     };
-    machine.vm.end(during).map_or(error, EngineError::from)
+    machine.vm.exit_error(during).map_or(error, EngineError::from)
 }
 
 /// An error with its causes, in one line.

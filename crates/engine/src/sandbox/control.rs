@@ -42,7 +42,7 @@ impl SandboxTask {
         let Some(mut machine) = self.machine.take() else { return Err(self.handle.not_running()) };
         let (machine, done) = blocking(move || {
             let done = match state {
-                SandboxState::Paused => machine.vm.hold(),
+                SandboxState::Paused => machine.vm.pause(),
                 _ => machine.vm.resume(),
             };
             (machine, done)

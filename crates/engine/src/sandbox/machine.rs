@@ -14,7 +14,7 @@ use crate::engine::Inner;
 /// A VM with what a branch of it needs.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    pub(crate) vm: Vm,
+    pub(crate) vm: Box<dyn Vm>,
     /// The snapshot that it runs over.
     pub(crate) origin: SnapshotManifest,
     /// All overlays of its disk, lowest first; the last takes the writes.
@@ -45,7 +45,7 @@ pub(crate) struct WatchedMemory {
 
 impl Machine {
     pub(crate) fn new(
-        vm: Vm,
+        vm: Box<dyn Vm>,
         origin: SnapshotManifest,
         overlays: Vec<LayerId>,
         disk: Option<ByteCount>,
@@ -124,7 +124,7 @@ impl Machine {
 
     /// The error for a VMM that ends because of its memory limit, if it does.
     pub(crate) fn reached_limit(mut self) -> Option<EngineError> {
-        match self.vm.end("while its guest took its identity") {
+        match self.vm.exit_error("while its guest took its identity") {
             Some(error @ VmmError::MemoryLimitReached { .. }) => Some(error.into()),
             _ => None,
         }

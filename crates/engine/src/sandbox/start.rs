@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime};
 
 use forkd_store::{Layer, SnapshotRow, StoreError};
 use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
-use forkd_vmm::{Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
+use forkd_vmm::{Disk, MappedRun, RamBacking, Start, VmSpec};
 use tokio::net::UnixStream;
 use tracing::Instrument as _;
 
@@ -165,7 +165,7 @@ fn start_machine(
     };
     // The row is there before the process: whoever finds the process knows what it is of.
     inner.registry.put_sandbox(&row_of(handle, None, None)?)?;
-    let vm = Vm::start(spec, &inner.tools)?;
+    let vm = inner.driver.start(spec)?;
     let pid = vm.pid();
     let started = identity::process_started(pid);
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok();
