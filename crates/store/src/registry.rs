@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forkd_types::{ByteCount, LayerId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
+use forkd_types::{
+    ByteCount, LayerId, OverlayId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
+};
 use rusqlite::{Connection, ErrorCode, Row, params};
 use serde::{Deserialize, Serialize};
 
@@ -83,10 +85,10 @@ pub struct SnapshotManifest {
     /// Memory layers, base first. The device state goes by the last one's name.
     pub layers: Vec<LayerId>,
     /// Frozen disk overlays, lowest first; empty for an image without disk.
-    pub overlays: Vec<LayerId>,
+    pub overlays: Vec<OverlayId>,
     /// Frozen overlays as they were when they became durable.
     #[serde(default)]
-    pub overlay_sums: BTreeMap<LayerId, FileSum>,
+    pub overlay_sums: BTreeMap<OverlayId, FileSum>,
     /// The device state; known when the snapshot is ready.
     #[serde(default)]
     pub device_state: Option<FileSum>,
@@ -166,7 +168,7 @@ pub struct SandboxRow {
     /// When it was requested.
     pub created_at: SystemTime,
     /// Overlays that belong to it and to no snapshot.
-    pub overlays: Vec<LayerId>,
+    pub overlays: Vec<OverlayId>,
     /// What its machine consists of, in the engine's own words; none before it runs.
     pub machine: Option<String>,
     /// What its creator wanted.
@@ -469,7 +471,7 @@ mod tests {
                 layers: vec![LayerId::random()],
                 overlays: vec![],
                 overlay_sums: BTreeMap::from([(
-                    LayerId::random(),
+                    OverlayId::random(),
                     FileSum { bytes: ByteCount::new(7), crc32: 9 },
                 )]),
                 device_state: Some(FileSum { bytes: ByteCount::new(8), crc32: 10 }),
@@ -497,7 +499,7 @@ mod tests {
             process: Some((123, 456)),
             state: SandboxState::Running,
             created_at: row.created_at,
-            overlays: vec![LayerId::random()],
+            overlays: vec![OverlayId::random()],
             machine: Some("{}".to_owned()),
             options: SandboxOptionsRow {
                 metadata: BTreeMap::from([("user".to_owned(), "é".to_owned())]),
