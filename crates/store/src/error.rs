@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use forkd_types::{ByteCount, LayerId, OverlayId};
+use forkd_types::{ByteCount, LayerId, OverlayId, SnapshotTag};
 
 /// A store operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +58,19 @@ pub enum StoreError {
         name: String,
         /// How that shows.
         how: String,
+    },
+    /// A snapshot's manifest was written by another version.
+    #[error(
+        "the manifest of snapshot `{tag}` has format {found}, this program knows {known}: start \
+         the version of forkd that made it, or remove the snapshot with that version"
+    )]
+    ManifestFormat {
+        /// The snapshot.
+        tag: SnapshotTag,
+        /// What the manifest says.
+        found: u32,
+        /// What this program writes.
+        known: u32,
     },
     /// The registry was written by another version.
     #[error("the registry has schema {found}, this program knows {known}")]

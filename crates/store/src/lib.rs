@@ -49,6 +49,7 @@ mod flatten;
 mod index;
 mod known;
 mod layer;
+mod manifest;
 mod overlay;
 mod publish;
 mod recover;
@@ -68,11 +69,9 @@ pub use files::StoreFiles;
 pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
+pub use manifest::{MachineIdentity, SnapshotManifest};
 pub use recover::{Living, settle, sweep};
-pub use registry::{
-    MachineIdentity, Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotManifest,
-    SnapshotRow,
-};
+pub use registry::{Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotRow};
 pub use space::{allocated_bytes, free_bytes};
 pub use sum::FileSum;
 pub use view::{MappingPlan, PlannedRun};
