@@ -114,9 +114,9 @@ fn end_process(pid: Pid) {
 
 /// Removes what no snapshot lists and no sandbox holds. Nothing is being made yet.
 pub(crate) fn sweep_files(inner: &Inner) {
-    let (layers, overlays) = inner.held_by_sandboxes();
+    let files = inner.held_by_sandboxes();
     let sandboxes = inner.sandboxes().iter().map(|sandbox| sandbox.id().clone()).collect();
-    let living = Living { layers, overlays, sandboxes };
+    let living = Living { files, sandboxes };
     sweep(&inner.files, &inner.catalog.list(), &living);
     inner.confiner.sweep(|| groups_in_use(inner));
     for entry in fs::read_dir(&inner.config.run_dir).into_iter().flatten().flatten() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_store::{LayerWriter, SnapshotManifest};
-use forkd_types::{LayerId, OperationId, SandboxId, SnapshotStatus, limit};
+use forkd_types::{OperationId, OverlayId, SandboxId, SnapshotStatus, limit};
 use forkd_vmm::{Confinement, Disk, PausePlan, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
 use tracing::Instrument as _;
@@ -107,7 +107,7 @@ struct Nursery<'a> {
     inner: &'a Inner,
     id: SandboxId,
     /// Removed unless it becomes part of the snapshot.
-    overlay: Option<LayerId>,
+    overlay: Option<OverlayId>,
 }
 
 impl Drop for Nursery<'_> {

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use forkd_capture::{Captured, ClosedCapture};
 use forkd_store::{Chain, LayerWriter};
-use forkd_types::{BranchMode, BranchPhase, LayerId};
+use forkd_types::{BranchMode, BranchPhase, OverlayId};
 use forkd_vmm::{PausePlan, Resumed};
 
 use super::prepare::Prepared;
@@ -40,7 +40,7 @@ pub(super) struct AfterWindow {
     pub(super) sink: LayerWriter,
     pub(super) device_state: PathBuf,
     /// The disk of the snapshot, lowest first.
-    pub(super) frozen_overlays: Vec<LayerId>,
+    pub(super) frozen_overlays: Vec<OverlayId>,
 }
 
 /// How far the capture is when the guest runs again.

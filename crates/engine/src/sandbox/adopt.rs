@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forkd_store::SandboxRow;
-use forkd_types::{ByteCount, LayerId, SandboxState, limit};
+use forkd_types::{ByteCount, OverlayId, SandboxState, limit};
 use forkd_vmm::{
     Confinement, Disk, MemoryLimit, RamBacking, RunState, Start, Vm, VmSpec, VmmError,
 };
@@ -174,10 +174,10 @@ pub(crate) fn limit_reached(row: &SandboxRow) -> Option<VmmError> {
 }
 
 /// The overlays that a VM has open, by their ids.
-fn overlays_of(inner: &Inner, vm: &dyn Vm) -> Result<Vec<LayerId>, EngineError> {
+fn overlays_of(inner: &Inner, vm: &dyn Vm) -> Result<Vec<OverlayId>, EngineError> {
     let Some(disk) = &vm.spec().disk else { return Ok(Vec::new()) };
     let id_of = |path: &std::path::PathBuf| {
-        let id = path.file_stem()?.to_str()?.parse::<LayerId>().ok()?;
+        let id = path.file_stem()?.to_str()?.parse::<OverlayId>().ok()?;
         (inner.files.overlay(&id) == *path).then_some(id)
     };
     let named = disk.overlays.iter().map(|overlay| {
