@@ -49,7 +49,7 @@ pub use domain::{
 pub use engine::Engine;
 pub use error::EngineError;
 pub use events::{Change, EventReader, Next, OperationChange, SandboxChange, SnapshotChange};
-pub use forkd_capture::{Flaw, HostFeatures};
+pub use forkd_capture::HostFeatures;
 pub use forkd_vmm::{Accelerator, GuestRam, VmmError};
 pub use operation::{Begun, Operation, OperationKind, OperationState, Progress};
 pub use usage::Usage;

@@ -15,6 +15,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use forkd_types::GuestStopped;
 use qapi::qmp;
 
 use crate::qemu::Vm;
@@ -149,6 +150,8 @@ impl<'a> PreparedPause<'a> {
         Ok(paused)
     }
 }
+
+impl GuestStopped for PausedVm<'_> {}
 
 impl PausedVm<'_> {
     /// Writes everything that is not RAM to the planned file.

@@ -34,6 +34,7 @@ use std::time::Instant;
 
 use forkd_capture::Captured;
 use forkd_types::{BranchMode, BranchPhase, PhaseTimes, SnapshotTag};
+use forkd_vmm::Vm;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -44,7 +45,7 @@ use crate::engine::Inner;
 use crate::guest::{GuestAgent, GuestError};
 use crate::operation::Running;
 use crate::sandbox::{InUse, Machine, SandboxHandle, WatchedMemory};
-use crate::{BranchReport, EngineError, Flaw};
+use crate::{BranchReport, EngineError};
 
 /// A branch that a sandbox's task is asked for.
 pub(crate) struct BranchOrder {
@@ -75,8 +76,11 @@ impl BranchOrder {
 /// The phases of one branch as they happen: their times, and the probe's view of them.
 struct Steps<'a> {
     times: PhaseTimes,
-    probe: Option<(&'a dyn BranchProbe, ProbedBranch<'a>)>,
+    probe: Option<Probe<'a>>,
 }
+
+/// Who looks on, and at what.
+type Probe<'a> = (&'a dyn BranchProbe, ProbedBranch<'a>);
 
 impl Steps<'_> {
     /// Does the work of `phase`, or a part of it, and adds to its time.
@@ -97,6 +101,11 @@ impl Steps<'_> {
         let value = work();
         self.times.record(phase, begun.elapsed());
         Ok(value?)
+    }
+
+    /// The source runs again.
+    fn resumed(&self, vm: &mut Vm) -> Result<(), EngineError> {
+        self.probe.as_ref().map_or(Ok(()), |(probe, branch)| probe.after_resume(branch, vm))
     }
 }
 
@@ -180,10 +189,6 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    fn flaw(&self) -> Option<Flaw> {
-        self.inner.config.probe.as_ref().and_then(|probe| probe.flaw())
-    }
-
     fn take(&self, machine: &mut Machine, resumed: oneshot::Sender<()>) -> Result<(), EngineError> {
         self.operation.check()?;
         self.operation.step(BranchPhase::Prepare.name());
@@ -192,7 +197,7 @@ impl Context<'_> {
             ProbedBranch { sandbox: self.handle.id(), tag: self.tag, mode: self.mode, ram };
         let probe = self.inner.config.probe.as_deref().map(|probe| (probe, branch));
         let mut steps = Steps { times: PhaseTimes::default(), probe };
-        let prepared = steps.time(BranchPhase::Prepare, || self.prepare(machine))?;
+        let prepared = steps.time(BranchPhase::Prepare, || self.prepare(machine, probe))?;
         let after = self.window(machine, prepared, &mut steps)?;
         let mut report = BranchReport {
             mode: self.mode,
