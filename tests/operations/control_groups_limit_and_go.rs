@@ -21,7 +21,7 @@ fn groups(name: &str) -> MemoryCgroups {
 }
 
 fn make(group: PathBuf) -> MemoryCgroup {
-    MemoryCgroup::make(&MemoryLimit { bytes: LIMIT, group }).unwrap()
+    MemoryCgroup::make(&MemoryLimit { bytes: LIMIT, cgroup: group }).unwrap()
 }
 
 /// How a program in the group ended that wanted so much memory.
