@@ -7,7 +7,7 @@
 //! Each check does what the daemon will do, on files and in groups of its own, and leaves nothing.
 //!
 //! Guarantees: every finding that is not good has a remedy; what is required fails, what is
-//! optional warns; a check that cannot be made because of another's failure says so.
+//! optional warns; a check that is not made because another failed says so.
 //!
 //! Does not do: change the host, or look at a daemon that runs.
 
@@ -65,7 +65,7 @@ impl Check {
 
     /// Not made, because it needs what another check found to be missing.
     fn not_made(name: &'static str) -> Self {
-        Self::warn(name, "not tried: it needs what failed above", "correct that, then ask again")
+        Self::warn(name, "not tried: it needs what failed above", "fix that, then run this again")
     }
 
     /// Whether what was checked can be used.
