@@ -4,12 +4,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forkd_store::MachineIdentity;
 use forkd_types::ByteCount;
 use forkd_vmm::{
-    Accelerator, Confinement, RamBacking, Start, Vm, VmSpec, VmmError, VmmTools, qemu,
+    Accelerator, Confinement, Driver, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu,
 };
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
@@ -31,10 +32,10 @@ pub struct ProbeVerdict {
     valid_for: String,
 }
 
-/// The accelerator, its tools, and what device state made with it is bound to.
+/// The accelerator, the driver of its VMMs, and what device state made with it is bound to.
 pub(crate) struct Chosen {
     pub(crate) accelerator: Accelerator,
-    pub(crate) tools: VmmTools,
+    pub(crate) driver: Arc<dyn Driver>,
     pub(crate) identity: MachineIdentity,
 }
 
@@ -54,7 +55,8 @@ pub(crate) async fn choose(config: &EngineConfig) -> Result<Chosen, EngineError>
         accelerator: accelerator.name().to_owned(),
         cpu_model: qemu::cpu_model(accelerator).to_owned(),
     };
-    Ok(Chosen { accelerator, tools, identity })
+    let driver = Arc::new(qemu::Qemu::new(tools));
+    Ok(Chosen { accelerator, driver, identity })
 }
 
 /// The programs that a VMM is started with.
@@ -128,8 +130,8 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
         deadlines: config.deadlines,
         confinement: Confinement::default(),
     };
-    let tools = tools(config, Accelerator::Kvm);
-    let booted = boot_and_greet(spec, tools, config.kvm_probe_deadline).await;
+    let driver = qemu::Qemu::new(tools(config, Accelerator::Kvm));
+    let booted = boot_and_greet(spec, driver, config.kvm_probe_deadline).await;
     for path in [directory, ram] {
         remove(&path);
     }
@@ -145,12 +147,12 @@ fn remove(path: &PathBuf) {
 
 async fn boot_and_greet(
     spec: VmSpec,
-    tools: VmmTools,
+    driver: qemu::Qemu,
     deadline: Duration,
 ) -> Result<Duration, EngineError> {
     let begun = Instant::now();
     let socket = spec.agent_socket();
-    let vm = crate::sandbox::blocking(move || Vm::start(spec, &tools)).await??;
+    let vm = crate::sandbox::blocking(move || driver.start(spec)).await??;
     let stream = UnixStream::connect(&socket)
         .await
         .map_err(|error| EngineError::Internal(error.to_string()))?;

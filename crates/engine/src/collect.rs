@@ -4,24 +4,17 @@
 
 use std::collections::BTreeSet;
 
-use forkd_store::SnapshotManifest;
+use forkd_store::{FileSet, SnapshotManifest};
 use forkd_types::{LayerId, OperationId, SnapshotStatus, SnapshotTag};
 
 use crate::EngineError;
 use crate::engine::Inner;
 
-/// Layers and overlays that something has let go of.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Candidates {
-    pub(crate) layers: Vec<LayerId>,
-    pub(crate) overlays: Vec<LayerId>,
-}
-
 /// What work in the background reads: it stays until this is dropped, whatever is removed
 /// meanwhile.
 pub(crate) struct Hold<'a> {
     inner: &'a Inner,
-    held: Candidates,
+    held: FileSet,
 }
 
 impl Drop for Hold<'_> {
@@ -38,8 +31,7 @@ impl Drop for Hold<'_> {
 impl Inner {
     /// Keeps the files of a snapshot.
     pub(crate) fn hold(&self, manifest: &SnapshotManifest) -> Hold<'_> {
-        let (layers, overlays) = (manifest.layers.clone(), manifest.overlays.clone());
-        let held = Candidates { layers, overlays };
+        let held = FileSet::from(manifest);
         self.holds().push(held.clone());
         Hold { inner: self, held }
     }
@@ -55,25 +47,17 @@ impl Inner {
         // One that was damaged lists files, and others may be over it: it is removed in order.
         if let Some(row) = failed.filter(|row| !row.manifest.layers.is_empty()) {
             self.catalog.remove(&self.registry, tag)?;
-            let (layers, overlays) = (row.manifest.layers, row.manifest.overlays);
-            self.collect(&Candidates { layers, overlays });
+            self.collect(&FileSet::from(&row.manifest));
         }
         self.catalog.reserve(&self.registry, tag, manifest, maker)
     }
 
     /// Removes those of `candidates` that nothing reaches.
-    pub(crate) fn collect(&self, candidates: &Candidates) {
-        let (layers, overlays) = self.reachable();
-        for id in candidates.layers.iter().filter(|id| !layers.contains(*id)) {
-            self.files.remove_layer(id);
-        }
+    pub(crate) fn collect(&self, candidates: &FileSet) {
+        self.files.remove_files(&candidates.minus(&self.reachable()));
         // A layer that stays as another's ancestor is no snapshot's top any more.
-        let tops = self.tops();
-        for id in candidates.layers.iter().filter(|id| !tops.contains(*id)) {
-            self.files.remove_view(id);
-        }
-        for id in candidates.overlays.iter().filter(|id| !overlays.contains(*id)) {
-            self.files.remove_overlay(id);
+        for id in &candidates.layers - &self.tops() {
+            self.files.remove_view(&id);
         }
     }
 
@@ -82,27 +66,16 @@ impl Inner {
         self.catalog.list().into_iter().filter_map(|mut row| row.manifest.layers.pop()).collect()
     }
 
-    /// All layers and overlays that snapshots and sandboxes need.
-    pub(crate) fn reachable(&self) -> (BTreeSet<LayerId>, BTreeSet<LayerId>) {
-        let (mut layers, mut overlays) = (BTreeSet::new(), BTreeSet::new());
-        for row in self.catalog.list() {
-            layers.extend(row.manifest.layers);
-            overlays.extend(row.manifest.overlays);
-        }
-        let (of_sandboxes, disks) = self.held_by_sandboxes();
-        layers.extend(of_sandboxes);
-        overlays.extend(disks);
-        for held in self.holds().iter() {
-            layers.extend(held.layers.iter().cloned());
-            overlays.extend(held.overlays.iter().cloned());
-        }
-        (layers, overlays)
+    /// All layers and overlays that snapshots, sandboxes and work in the background need.
+    pub(crate) fn reachable(&self) -> FileSet {
+        let listed: FileSet =
+            self.catalog.list().iter().map(|row| FileSet::from(&row.manifest)).collect();
+        let held: FileSet = self.holds().iter().cloned().collect();
+        listed.union(self.held_by_sandboxes()).union(held)
     }
 
     /// The layers and overlays that sandboxes run over or build their next branch on.
-    pub(crate) fn held_by_sandboxes(&self) -> (BTreeSet<LayerId>, BTreeSet<LayerId>) {
-        let sandboxes = self.sandboxes();
-        let layers = sandboxes.iter().flat_map(|sandbox| sandbox.layers()).collect();
-        (layers, sandboxes.iter().flat_map(|sandbox| sandbox.overlays()).collect())
+    pub(crate) fn held_by_sandboxes(&self) -> FileSet {
+        self.sandboxes().iter().map(|sandbox| sandbox.files()).collect()
     }
 }

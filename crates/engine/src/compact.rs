@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forkd_store::{SnapshotManifest, SnapshotRow, StoreError, flatten};
-use forkd_types::{LayerId, OperationId, SnapshotStatus, SnapshotTag};
+use forkd_types::{LayerId, OperationId, OverlayId, SnapshotStatus, SnapshotTag};
 use tracing::Instrument as _;
 
 use crate::EngineError;
@@ -102,7 +102,7 @@ async fn compact_reserved(
 /// The files of the new snapshot.
 struct Parts {
     layer: LayerId,
-    overlay: Option<LayerId>,
+    overlay: Option<OverlayId>,
 }
 
 impl Parts {

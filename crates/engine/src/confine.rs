@@ -12,14 +12,14 @@ use std::sync::OnceLock;
 use forkd_store::StoreError;
 use forkd_sys::confine::try_network_namespace;
 use forkd_types::SandboxId;
-use forkd_vmm::{Confinement, MemoryGroups, MemoryLimit, NoMemoryGroups};
+use forkd_vmm::{CgroupsUnavailable, Confinement, MemoryCgroups, MemoryLimit};
 
 use crate::{EngineError, SandboxOptions};
 
 /// Confines VMMs, as far as this host permits.
 #[derive(Debug)]
 pub(crate) struct Confiner {
-    groups: Result<MemoryGroups, NoMemoryGroups>,
+    groups: Result<MemoryCgroups, CgroupsUnavailable>,
     networks: OnceLock<Result<(), String>>,
     daemon: String,
     /// Where the groups are that this daemon and earlier ones have made, one place a line. Another
@@ -36,7 +36,7 @@ impl Confiner {
             source,
         })?;
         let daemon = format!("{:x}-{:x}", directory.dev(), directory.ino());
-        let groups = MemoryGroups::find(&daemon);
+        let groups = MemoryCgroups::find(&daemon);
         match &groups {
             Ok(groups) => tracing::debug!(base = %groups.base().display(), "memory can be limited"),
             Err(error) => tracing::debug!(%error, "a request for a limit will be refused"),
@@ -61,8 +61,8 @@ impl Confiner {
         Ok(())
     }
 
-    fn groups(&self) -> Result<&MemoryGroups, EngineError> {
-        let refused = |error: &NoMemoryGroups| EngineError::MemoryLimitUnavailable {
+    fn groups(&self) -> Result<&MemoryCgroups, EngineError> {
+        let refused = |error: &CgroupsUnavailable| EngineError::MemoryLimitUnavailable {
             reason: error.to_string(),
         };
         self.groups.as_ref().map_err(refused)
@@ -80,7 +80,7 @@ impl Confiner {
             Some(bytes) => {
                 let groups = self.groups()?;
                 self.remember(groups.base());
-                Some(MemoryLimit { bytes, group: groups.group_of(id.as_str()) })
+                Some(MemoryLimit { bytes, cgroup: groups.cgroup_of(id.as_str()) })
             }
         };
         Ok(Confinement { memory, own_network: options.own_network })
@@ -116,7 +116,7 @@ impl Confiner {
         }
         let keep = keep();
         for base in &places {
-            MemoryGroups::at(base.clone(), &self.daemon).sweep(&keep);
+            MemoryCgroups::at(base.clone(), &self.daemon).sweep(&keep);
         }
         // Gone with a reboot, or with the session that it belonged to.
         places.retain(|base| base.is_dir());
@@ -135,10 +135,10 @@ mod tests {
 
     fn confiner(state: &Path, base: Option<PathBuf>) -> Confiner {
         let mut confiner = Confiner::open(state).unwrap();
-        let found = MemoryGroups::find("x");
+        let found = MemoryCgroups::find("x");
         confiner.groups = match base {
-            Some(base) => Ok(MemoryGroups::at(base, &confiner.daemon)),
-            None => Err(found.err().unwrap_or_else(|| NoMemoryGroups::because("it is a test"))),
+            Some(base) => Ok(MemoryCgroups::at(base, &confiner.daemon)),
+            None => Err(found.err().unwrap_or_else(|| CgroupsUnavailable::because("it is a test"))),
         };
         confiner
     }
@@ -169,7 +169,7 @@ mod tests {
             .zip(&ids)
             .map(|(base, id)| {
                 let confiner = confiner(state.path(), Some(base.path().to_owned()));
-                let group = confiner.of(id, &limited()).unwrap().memory.unwrap().group;
+                let group = confiner.of(id, &limited()).unwrap().memory.unwrap().cgroup;
                 fs::create_dir(&group).unwrap();
                 group
             })

@@ -1,16 +1,17 @@
 //! The facade: what can be asked of forkd.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use forkd_store::{
-    Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles, settle,
+    FileSet, Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError,
+    StoreFiles, settle,
 };
 use forkd_types::{ByteCount, LayerId, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
-use forkd_vmm::{Accelerator, VmmTools};
+use forkd_vmm::{Accelerator, Driver};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,7 +20,6 @@ use tracing::Instrument as _;
 use crate::admission::{Admission, Place};
 use crate::branch::{self, BranchOrder};
 use crate::catalog::Catalog;
-use crate::collect::Candidates;
 use crate::confine::Confiner;
 use crate::events::EventLog;
 use crate::guest::{EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileWrite, Pulse};
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
     pub(crate) tally: Tally,
     pub(crate) vmm_memories: VmmMemories,
     pub(crate) accelerator: Accelerator,
-    pub(crate) tools: VmmTools,
+    pub(crate) driver: Arc<dyn Driver>,
     pub(crate) machine: MachineIdentity,
     /// Bounds how many children load at the same time.
     pub(crate) starting: Semaphore,
@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     pub(crate) ending: CancellationToken,
     /// Cancelled when the snapshots that were there at the start have been checked.
     pub(crate) checked: CancellationToken,
-    holds: Mutex<Vec<Candidates>>,
+    holds: Mutex<Vec<FileSet>>,
     sandboxes: Mutex<BTreeMap<SandboxId, Arc<SandboxHandle>>>,
 }
 
@@ -91,9 +91,10 @@ impl Engine {
         })?;
         let registry = Registry::open(&files.registry())?;
         let confiner = Confiner::open(&config.state_dir)?;
-        let heritage = reconcile::take_stock(&registry, &files, &config.run_dir)?;
-        let rows = settle(&registry, &files)?;
         let chosen = accelerator::choose(&config).await?;
+        let driver = chosen.driver.as_ref();
+        let heritage = reconcile::take_stock(&registry, &files, &config.run_dir, driver)?;
+        let rows = settle(&registry, &files)?;
         let events = EventLog::new();
         let inner = Inner {
             catalog: Catalog::new(rows, files.state().to_owned(), Arc::clone(&events)),
@@ -106,7 +107,7 @@ impl Engine {
             files,
             registry,
             accelerator: chosen.accelerator,
-            tools: chosen.tools,
+            driver: chosen.driver,
             machine: chosen.identity,
             starting: Semaphore::new(limit::CHILDREN_STARTING_MAX),
             publishing: Semaphore::new(1),
@@ -240,8 +241,7 @@ impl Engine {
             self.remove_dependents(snapshots, sandboxes).await?;
         }
         self.inner.catalog.remove(&self.inner.registry, tag)?;
-        let (layers, overlays) = (row.manifest.layers, row.manifest.overlays);
-        self.inner.collect(&Candidates { layers, overlays });
+        self.inner.collect(&FileSet::from(&row.manifest));
         Ok(())
     }
 
@@ -273,12 +273,11 @@ impl Engine {
         all
     }
 
-    /// Ids of all layers and overlays that sandboxes run over or build their next branch on. Some
+    /// All layers and overlays that sandboxes run over or build their next branch on. Some
     /// are in no snapshot: those that were merged for the next branch.
     #[must_use]
-    pub fn held_by_sandboxes(&self) -> BTreeSet<LayerId> {
-        let (layers, overlays) = self.inner.held_by_sandboxes();
-        layers.into_iter().chain(overlays).collect()
+    pub fn held_by_sandboxes(&self) -> FileSet {
+        self.inner.held_by_sandboxes()
     }
 
     /// One sandbox.
@@ -511,7 +510,7 @@ impl Inner {
 
     /// Forgets a sandbox whose VM is gone, and removes what belongs to it alone.
     pub(crate) fn discard_sandbox(&self, handle: &SandboxHandle) {
-        let candidates = Candidates { layers: handle.layers(), overlays: handle.overlays() };
+        let candidates = handle.files();
         self.lock().remove(handle.id());
         handle.leave();
         self.collect(&candidates);
@@ -556,7 +555,7 @@ impl Inner {
         handle.origin().is_none_or(same).then_some(row)
     }
 
-    pub(crate) fn holds(&self) -> MutexGuard<'_, Vec<Candidates>> {
+    pub(crate) fn holds(&self) -> MutexGuard<'_, Vec<FileSet>> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,7 +9,7 @@ use forkd_sys::mapping::PrivateMapping;
 use forkd_sys::pagemap::{AddressRange, PrivatePageScanner, ScanMethod, Swapped};
 use forkd_sys::uffd::{UffdError, Userfaultfd};
 use forkd_types::{ByteCount, PAGE_BYTES, PageIndex};
-use forkd_vmm::{Accelerator, MemoryGroups, VmmTools, qemu, try_memory_limit};
+use forkd_vmm::{Accelerator, MemoryCgroups, VmmTools, qemu, try_memory_limit};
 
 use crate::{EngineConfig, accelerator, branch, images};
 
@@ -31,7 +31,7 @@ pub struct WriteProtection {
 /// # Errors
 /// Says what stands in the way.
 pub fn try_limit() -> Result<PathBuf, String> {
-    let groups = MemoryGroups::find("doctor").map_err(|error| error.to_string())?;
+    let groups = MemoryCgroups::find("doctor").map_err(|error| error.to_string())?;
     try_memory_limit(&groups).map_err(|error| branch::describe(&error))?;
     Ok(groups.base().to_owned())
 }

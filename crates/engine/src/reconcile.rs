@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use forkd_store::{Living, Registry, SandboxRow, StoreError, StoreFiles, sweep};
 use forkd_types::{SandboxId, SandboxState};
-use forkd_vmm::qemu;
+use forkd_vmm::Driver;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use tokio::task::JoinSet;
 
@@ -30,6 +30,7 @@ pub(crate) fn take_stock(
     registry: &Registry,
     files: &StoreFiles,
     run_dir: &Path,
+    driver: &dyn Driver,
 ) -> Result<Heritage, StoreError> {
     let mut heritage = Heritage::default();
     for row in registry.sandboxes()? {
@@ -53,7 +54,7 @@ pub(crate) fn take_stock(
             }
         }
     }
-    for pid in qemu::processes_in(run_dir) {
+    for pid in driver.processes_in(run_dir) {
         if heritage.living.iter().all(|(_, known)| *known != pid) {
             end_process(pid);
         }
@@ -113,9 +114,9 @@ fn end_process(pid: Pid) {
 
 /// Removes what no snapshot lists and no sandbox holds. Nothing is being made yet.
 pub(crate) fn sweep_files(inner: &Inner) {
-    let (layers, overlays) = inner.held_by_sandboxes();
+    let files = inner.held_by_sandboxes();
     let sandboxes = inner.sandboxes().iter().map(|sandbox| sandbox.id().clone()).collect();
-    let living = Living { layers, overlays, sandboxes };
+    let living = Living { files, sandboxes };
     sweep(&inner.files, &inner.catalog.list(), &living);
     inner.confiner.sweep(|| groups_in_use(inner));
     for entry in fs::read_dir(&inner.config.run_dir).into_iter().flatten().flatten() {
@@ -126,7 +127,7 @@ pub(crate) fn sweep_files(inner: &Inner) {
     }
 }
 
-/// The control groups of the VMMs that were taken over.
+/// The cgroups of the VMMs that were taken over.
 fn groups_in_use(inner: &Inner) -> Vec<PathBuf> {
     let rows = inner.registry.sandboxes().unwrap_or_else(|error| {
         tracing::error!(%error, "the sandboxes cannot be read again");
@@ -134,7 +135,7 @@ fn groups_in_use(inner: &Inner) -> Vec<PathBuf> {
     });
     let is_there = |row: &SandboxRow| inner.handle(&row.id).is_ok_and(|it| it.is_there());
     let limits = rows.iter().filter(|row| is_there(row)).filter_map(recorded_limit);
-    limits.map(|limit| limit.group).collect()
+    limits.map(|limit| limit.cgroup).collect()
 }
 
 fn remove_directory(path: &Path) {

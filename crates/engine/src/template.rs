@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_store::{LayerWriter, SnapshotManifest};
-use forkd_types::{LayerId, OperationId, SandboxId, SnapshotStatus, limit};
+use forkd_types::{OperationId, OverlayId, SandboxId, SnapshotStatus, limit};
 use forkd_vmm::{Confinement, Disk, PausePlan, RamBacking, Start, Vm, VmSpec};
 use tokio::net::UnixStream;
 use tracing::Instrument as _;
@@ -107,7 +107,7 @@ struct Nursery<'a> {
     inner: &'a Inner,
     id: SandboxId,
     /// Removed unless it becomes part of the snapshot.
-    overlay: Option<LayerId>,
+    overlay: Option<OverlayId>,
 }
 
 impl Drop for Nursery<'_> {
@@ -150,8 +150,8 @@ async fn build_reserved(
         confinement: Confinement::default(),
     };
     let device_state = inner.new_vm_directory(&nursery.id)?.join("device-state");
-    let tools = inner.tools.clone();
-    let vm = blocking(move || Vm::start(spec, &tools)).await??;
+    let driver = Arc::clone(&inner.driver);
+    let vm = blocking(move || driver.start(spec)).await??;
     steps.begin("boot the guest")?;
     let booted = boot(inner, &nursery.id, &image.name, vm);
     let (vm, agent) = steps.operation.unless_cancelled(booted).await??;
@@ -183,8 +183,8 @@ async fn boot(
     inner: &Inner,
     id: &SandboxId,
     image: &str,
-    vm: Vm,
-) -> Result<(Vm, GuestAgent), EngineError> {
+    vm: Box<dyn Vm>,
+) -> Result<(Box<dyn Vm>, GuestAgent), EngineError> {
     let socket = vm.spec().agent_socket();
     let stream = UnixStream::connect(&socket)
         .await
@@ -214,16 +214,14 @@ async fn warm(agent: &GuestAgent, args: &[String]) -> Result<(), EngineError> {
 
 /// Saves the device state and ends the VMM; the guest never runs again.
 async fn freeze(
-    mut vm: Vm,
+    mut vm: Box<dyn Vm>,
     agent: GuestAgent,
     device_state: std::path::PathBuf,
 ) -> Result<(), EngineError> {
     let quiet = agent.quiesce(limit::QUIESCE_DEADLINE).await?;
     let frozen = blocking(move || -> Result<(), EngineError> {
         let plan = PausePlan { device_state, overlay: None };
-        let mut paused = vm.prepare_pause(plan)?.pause()?;
-        paused.save_device_state()?;
-        paused.end();
+        vm.prepare_pause(plan)?.stop()?.save_device_state()?.kill();
         Ok(())
     });
     let frozen = tokio::time::timeout(Duration::from_secs(60), frozen).await;

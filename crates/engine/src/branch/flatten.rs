@@ -1,10 +1,10 @@
 //! Around a branch: keeping the source's memory and disk shallow. The guest runs on; branches of
 //! this sandbox wait. A failure is logged and tried again around the next branch.
 
+use forkd_store::FileSet;
 use forkd_types::limit;
 
 use crate::EngineError;
-use crate::collect::Candidates;
 use crate::engine::Inner;
 use crate::operation::{OperationKind, Running, Subject};
 use crate::sandbox::{Machine, SandboxHandle};
@@ -28,7 +28,7 @@ pub(crate) fn merge_deltas(inner: &Inner, handle: &SandboxHandle, machine: &mut 
         Ok(below) => {
             memory.below = below;
             let superseded = handle.replace_layers(machine.layers());
-            inner.collect(&Candidates { layers: superseded, overlays: Vec::new() });
+            inner.collect(&FileSet::new(superseded, []));
         }
         Err(error) => {
             let (sandbox, id) = (handle.id(), operation.id());
@@ -59,7 +59,7 @@ pub(crate) fn flatten_inherited_disk(inner: &Inner, handle: &SandboxHandle, mach
 /// place is on top of the one that takes the writes.
 pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
     let Some(bytes) = machine.disk else { return };
-    if !machine.vm.is_settled() {
+    if !machine.vm.is_in_sync() {
         return;
     }
     if machine.overlays.len() < limit::OVERLAYS_BEFORE_FLATTEN {
@@ -82,12 +82,12 @@ pub(crate) fn flatten_disk(inner: &Inner, handle: &SandboxHandle, machine: &mut 
             let frozen = std::mem::take(&mut machine.overlays);
             machine.overlays = std::iter::once(merged).chain(top).collect();
             handle.replace_overlays(machine.all_overlays());
-            inner.collect(&Candidates { layers: Vec::new(), overlays: frozen });
+            inner.collect(&FileSet::new([], frozen));
         }
         Ok(false) => inner.files.remove_overlay(&merged),
         Err(error) => {
             inner.files.remove_overlay(&merged);
-            if !machine.vm.has_ended() {
+            if !machine.vm.has_exited() {
                 let (sandbox, id) = (handle.id(), operation.id());
                 tracing::warn!(%sandbox, operation = %id, %error, "a disk stays unflattened");
             }

@@ -33,13 +33,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forkd_capture::Captured;
+use forkd_store::FileSet;
 use forkd_types::{BranchMode, BranchPhase, PhaseTimes, SnapshotTag};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::admission::BranchPlace;
 use crate::catalog::to_figures;
-use crate::collect::Candidates;
 use crate::engine::Inner;
 use crate::guest::{GuestAgent, GuestError};
 use crate::operation::Running;
@@ -138,7 +138,7 @@ pub(crate) fn run(
     // Whoever asked may have gone away; the snapshot is there all the same.
     done.send(result).ok();
     let superseded = handle.replace_layers(machine.layers());
-    inner.collect(&Candidates { layers: superseded, overlays: Vec::new() });
+    inner.collect(&FileSet::new(superseded, []));
     machine
 }
 
@@ -150,7 +150,7 @@ fn explain(error: EngineError, machine: &mut Machine) -> EngineError {
         EngineError::Guest(GuestError::Closed { .. }) => "while its agent was made quiet",
         other => return other,
     };
-    machine.vm.end(during).map_or(error, EngineError::from)
+    machine.vm.exit_error(during).map_or(error, EngineError::from)
 }
 
 /// An error with its causes, in one line.

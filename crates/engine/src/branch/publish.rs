@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use forkd_store::FileSet;
 use forkd_types::{BranchPhase, OperationId, SnapshotStatus, SnapshotTag, limit};
 use tracing::Instrument as _;
 
 use super::describe;
 use crate::EngineError;
-use crate::collect::Candidates;
 use crate::engine::Inner;
 use crate::operation::{OperationKind, Running, Subject};
 use crate::sandbox::{blocking, damaged_layer};
@@ -106,8 +106,7 @@ fn publish(inner: &Inner, tag: &SnapshotTag, operation: &Running) -> Result<(), 
     let published = inner.files.publish_parts(&row.manifest, &mut part_done);
     if !inner.catalog.get(tag).is_ok_and(|now| now.created_at == row.created_at) {
         // Removed meanwhile, when these files could not be seen.
-        let (layers, overlays) = (row.manifest.layers, row.manifest.overlays);
-        inner.collect(&Candidates { layers, overlays });
+        inner.collect(&FileSet::from(&row.manifest));
         return Ok(());
     }
     let overlay_sums = published.map_err(|error| damaged_layer(&row, error))?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use forkd_capture::CapturedPages;
 use forkd_store::{Chain, LayerWriter, StoreError};
-use forkd_types::{BranchMode, LayerId, SnapshotStatus, limit};
+use forkd_types::{BranchMode, OverlayId, SnapshotStatus, limit};
 
 use super::Context;
 use crate::catalog::to_figures;
@@ -61,7 +61,7 @@ impl Context<'_> {
     pub(super) fn seal_snapshot(
         &self,
         chain: &Chain,
-        overlays: Vec<LayerId>,
+        overlays: Vec<OverlayId>,
         report: &BranchReport,
     ) -> Result<(), EngineError> {
         let ids = chain.ids();

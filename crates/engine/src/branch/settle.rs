@@ -22,10 +22,10 @@ pub(crate) fn settle(
     machine: &mut Machine,
 ) -> Result<(), VmmError> {
     // The end of a VMM is the business of those who watch the process.
-    if machine.vm.is_settled() || machine.vm.has_ended() {
+    if machine.vm.is_in_sync() || machine.vm.has_exited() {
         return Ok(());
     }
-    machine.vm.settle(LOOK)?;
+    machine.vm.resync(LOOK)?;
     place_overlay(inner, handle, machine);
     // It may have been written after the branch was given up.
     remove_device_state(inner, handle.id());
@@ -36,8 +36,8 @@ pub(crate) fn settle(
 /// writes there now, whatever became of the branch, and else removes it. Waits with that for a VMM
 /// that is silent.
 pub(super) fn place_overlay(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
-    let ended = machine.vm.has_ended();
-    if !machine.vm.is_settled() && !ended {
+    let ended = machine.vm.has_exited();
+    if !machine.vm.is_in_sync() && !ended {
         return;
     }
     let Some(loose) = machine.loose.take() else { return };

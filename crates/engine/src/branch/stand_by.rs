@@ -11,7 +11,7 @@ use crate::sandbox::{LooseOverlay, Machine, SandboxHandle};
 /// Opens the next disk overlay in the VMM and loads the commands of the next pause window. A
 /// failure is no more than a slower next branch, which reports it if it persists.
 pub(crate) fn stand_by(inner: &Inner, handle: &SandboxHandle, machine: &mut Machine) {
-    if !machine.vm.is_settled() || machine.vm.has_ended() {
+    if !machine.vm.is_in_sync() || machine.vm.has_exited() {
         return;
     }
     let ready = next_overlay(inner, handle, machine).and_then(|overlay| {

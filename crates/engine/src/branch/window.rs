@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use forkd_capture::{Captured, ClosedCapture};
 use forkd_store::{Chain, LayerWriter};
-use forkd_types::{BranchMode, BranchPhase, LayerId};
-use forkd_vmm::{PausePlan, PausedVm, Resumed};
+use forkd_types::{BranchMode, BranchPhase, OverlayId};
+use forkd_vmm::{PausePlan, Resumed};
 
 use super::prepare::Prepared;
 use super::settle::place_overlay;
@@ -40,7 +40,7 @@ pub(super) struct AfterWindow {
     pub(super) sink: LayerWriter,
     pub(super) device_state: PathBuf,
     /// The disk of the snapshot, lowest first.
-    pub(super) frozen_overlays: Vec<LayerId>,
+    pub(super) frozen_overlays: Vec<OverlayId>,
 }
 
 /// How far the capture is when the guest runs again.
@@ -72,9 +72,9 @@ impl Context<'_> {
             // The last moment at which nothing has been done to the source. No event is told here:
             // who follows them would be woken, and compete with the VMM for a processor.
             self.operation.commit("its source has been paused")?;
-            let mut paused = steps.time(BranchPhase::Pause, || loaded.pause())?;
-            steps.time(BranchPhase::SaveDeviceState, || paused.save_device_state())?;
-            steps.time(BranchPhase::FreezeDisk, || paused.freeze_disk())?;
+            let stopped = steps.time(BranchPhase::Pause, || loaded.stop())?;
+            let saved = steps.time(BranchPhase::SaveDeviceState, || stopped.save_device_state())?;
+            let frozen = steps.time(BranchPhase::FreezeDisk, || saved.freeze_disk())?;
             let closed = steps.time(BranchPhase::Protect, || capture.close_dirty_set())?;
             let capture = match self.mode {
                 BranchMode::Live => Capture::Running(closed),
@@ -83,7 +83,7 @@ impl Context<'_> {
                     Capture::Done(captured)
                 }
             };
-            let resumed = steps.time(BranchPhase::Resume, || PausedVm::resume(paused))?;
+            let resumed = steps.time(BranchPhase::Resume, || frozen.resume())?;
             if late {
                 let plan =
                     PausePlan { device_state: device_state.with_extension("late"), overlay: node };
@@ -102,8 +102,7 @@ impl Context<'_> {
 /// [`Flaw::LateDisk`].
 fn cut_disk_late(machine: &mut Machine, plan: PausePlan) -> Result<(), EngineError> {
     std::thread::sleep(Duration::from_millis(30));
-    let mut paused = machine.vm.prepare_pause(plan)?.pause()?;
-    paused.freeze_disk()?;
-    paused.resume()?;
+    let saved = machine.vm.prepare_pause(plan)?.stop()?.save_device_state()?;
+    saved.freeze_disk()?.resume()?;
     Ok(())
 }

@@ -12,8 +12,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forkd_store::SandboxRow;
-use forkd_types::{ByteCount, LayerId, SandboxState, limit};
-use forkd_vmm::{Confinement, Disk, MemoryLimit, RamBacking, Start, Vm, VmSpec, VmmError};
+use forkd_types::{ByteCount, OverlayId, SandboxState, limit};
+use forkd_vmm::{
+    Confinement, Disk, MemoryLimit, RamBacking, RunState, Start, Vm, VmSpec, VmmError,
+};
 use rustix::process::Pid;
 use tokio::net::UnixStream;
 
@@ -132,10 +134,14 @@ fn take_over(
             own_network: row.options.own_network,
         },
     };
-    let vm = Vm::adopt(spec, pid, record.ram_address, state == SandboxState::Paused)?;
+    let run_state = match state {
+        SandboxState::Paused => RunState::Paused,
+        _ => RunState::Running,
+    };
+    let vm = inner.driver.adopt(spec, pid, record.ram_address, run_state)?;
     // Of a branch that was under way.
     branch::remove_device_state(inner, id);
-    let overlays = overlays_of(inner, &vm);
+    let overlays = overlays_of(inner, vm.as_ref());
     match overlays {
         Ok(overlays) => {
             let bytes = record.disk.map(|(_, bytes)| bytes);
@@ -151,7 +157,7 @@ fn take_over(
 /// The limit that the VMM of a sandbox runs with.
 fn memory_limit(row: &SandboxRow, group: &Option<PathBuf>) -> Option<MemoryLimit> {
     let (bytes, group) = row.options.memory_limit.zip(group.clone())?;
-    Some(MemoryLimit { bytes, group })
+    Some(MemoryLimit { bytes, cgroup: group })
 }
 
 /// The limit that is written down of a sandbox's VMM.
@@ -163,15 +169,15 @@ pub(crate) fn recorded_limit(row: &SandboxRow) -> Option<MemoryLimit> {
 /// Whether the VMM that a sandbox had has been ended for its memory limit, while no daemon ran.
 pub(crate) fn limit_reached(row: &SandboxRow) -> Option<VmmError> {
     let limit = recorded_limit(row)?;
-    let reached = forkd_vmm::limit_was_reached(&limit.group);
+    let reached = forkd_vmm::limit_was_reached(&limit.cgroup);
     reached.then_some(VmmError::MemoryLimitReached { limit: limit.bytes })
 }
 
 /// The overlays that a VM has open, by their ids.
-fn overlays_of(inner: &Inner, vm: &Vm) -> Result<Vec<LayerId>, EngineError> {
+fn overlays_of(inner: &Inner, vm: &dyn Vm) -> Result<Vec<OverlayId>, EngineError> {
     let Some(disk) = &vm.spec().disk else { return Ok(Vec::new()) };
     let id_of = |path: &std::path::PathBuf| {
-        let id = path.file_stem()?.to_str()?.parse::<LayerId>().ok()?;
+        let id = path.file_stem()?.to_str()?.parse::<OverlayId>().ok()?;
         (inner.files.overlay(&id) == *path).then_some(id)
     };
     let named = disk.overlays.iter().map(|overlay| {

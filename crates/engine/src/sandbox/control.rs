@@ -13,7 +13,6 @@ use forkd_types::SandboxState;
 use super::blocking;
 use super::start::bring_up;
 use super::task::SandboxTask;
-use crate::collect::Candidates;
 use crate::{EngineError, branch};
 
 impl SandboxTask {
@@ -42,7 +41,7 @@ impl SandboxTask {
         let Some(mut machine) = self.machine.take() else { return Err(self.handle.not_running()) };
         let (machine, done) = blocking(move || {
             let done = match state {
-                SandboxState::Paused => machine.vm.hold(),
+                SandboxState::Paused => machine.vm.pause(),
                 _ => machine.vm.resume(),
             };
             (machine, done)
@@ -61,7 +60,7 @@ impl SandboxTask {
         let Some(machine) = self.machine.take_if(|_| may) else {
             return Err(self.handle.not_running());
         };
-        let before = Candidates { layers: self.handle.layers(), overlays: self.handle.overlays() };
+        let before = self.handle.files();
         self.handle.forget_agent();
         self.handle.update(|sandbox| sandbox.state = SandboxState::RollingBack);
         self.exit = None;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use forkd_store::{SnapshotManifest, SnapshotRow};
-use forkd_types::{LayerId, SandboxId, SandboxState};
+use forkd_store::{FileSet, SnapshotManifest, SnapshotRow};
+use forkd_types::{LayerId, OverlayId, SandboxId, SandboxState};
 use forkd_vmm::VmmError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -51,7 +51,7 @@ struct View {
     sandbox: Sandbox,
     agent: Option<GuestAgent>,
     /// All overlays of its disk, lowest first: they must not be removed under it.
-    overlays: Vec<LayerId>,
+    overlays: Vec<OverlayId>,
     /// All memory layers that it maps or that its next branch builds on.
     layers: Vec<LayerId>,
     lease: Lease,
@@ -180,7 +180,7 @@ impl SandboxHandle {
         &self.processes
     }
 
-    pub(crate) fn set_files(&self, layers: Vec<LayerId>, overlays: Vec<LayerId>) {
+    pub(crate) fn set_files(&self, layers: Vec<LayerId>, overlays: Vec<OverlayId>) {
         let mut view = self.lock();
         view.layers = layers;
         view.overlays = overlays;
@@ -208,20 +208,26 @@ impl SandboxHandle {
         before.into_iter().filter(|id| !view.layers.contains(id)).collect()
     }
 
-    pub(crate) fn replace_overlays(&self, overlays: Vec<LayerId>) {
+    pub(crate) fn replace_overlays(&self, overlays: Vec<OverlayId>) {
         self.lock().overlays = overlays;
     }
 
-    pub(crate) fn push_overlay(&self, overlay: LayerId) {
+    pub(crate) fn push_overlay(&self, overlay: OverlayId) {
         self.lock().overlays.push(overlay);
     }
 
-    pub(crate) fn overlays(&self) -> Vec<LayerId> {
+    pub(crate) fn overlays(&self) -> Vec<OverlayId> {
         self.lock().overlays.clone()
     }
 
     pub(crate) fn layers(&self) -> Vec<LayerId> {
         self.lock().layers.clone()
+    }
+
+    /// All files that it needs.
+    pub(crate) fn files(&self) -> FileSet {
+        let view = self.lock();
+        FileSet::new(view.layers.iter().cloned(), view.overlays.iter().cloned())
     }
 
     /// The guest agent, if the sandbox runs.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forkd_capture::{CaptureTarget, WriteProtection};
 use forkd_store::{Chain, SnapshotManifest};
-use forkd_types::{ByteCount, LayerId};
+use forkd_types::{ByteCount, LayerId, OverlayId};
 use forkd_vmm::{DiskOverlay, Vm, VmmError};
 use tokio::io::unix::AsyncFd;
 
@@ -14,11 +14,11 @@ use crate::engine::Inner;
 /// A VM with what a branch of it needs.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    pub(crate) vm: Vm,
+    pub(crate) vm: Box<dyn Vm>,
     /// The snapshot that it runs over.
     pub(crate) origin: SnapshotManifest,
     /// All overlays of its disk, lowest first; the last takes the writes.
-    pub(crate) overlays: Vec<LayerId>,
+    pub(crate) overlays: Vec<OverlayId>,
     /// Size of the disk, if it has one.
     pub(crate) disk: Option<ByteCount>,
     /// Its memory, made ready by the first branch. Lost when a branch fails; then made again.
@@ -31,7 +31,7 @@ pub(crate) struct Machine {
 /// An overlay that is open in the VMM, on top of the disk or not.
 #[derive(Debug)]
 pub(crate) struct LooseOverlay {
-    pub(crate) id: LayerId,
+    pub(crate) id: OverlayId,
     pub(crate) node: DiskOverlay,
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct WatchedMemory {
 
 impl Machine {
     pub(crate) fn new(
-        vm: Vm,
+        vm: Box<dyn Vm>,
         origin: SnapshotManifest,
-        overlays: Vec<LayerId>,
+        overlays: Vec<OverlayId>,
         disk: Option<ByteCount>,
     ) -> Self {
         Self { vm, origin, overlays, disk, memory: None, loose: None }
@@ -100,7 +100,7 @@ impl Machine {
     }
 
     /// Overlays that must not be removed: those of the disk, and the one that stands by.
-    pub(crate) fn all_overlays(&self) -> Vec<LayerId> {
+    pub(crate) fn all_overlays(&self) -> Vec<OverlayId> {
         let loose = self.loose.as_ref().map(|loose| loose.id.clone());
         self.overlays.iter().cloned().chain(loose).collect()
     }
@@ -124,7 +124,7 @@ impl Machine {
 
     /// The error for a VMM that ends because of its memory limit, if it does.
     pub(crate) fn reached_limit(mut self) -> Option<EngineError> {
-        match self.vm.end("while its guest took its identity") {
+        match self.vm.exit_error("while its guest took its identity") {
             Some(error @ VmmError::MemoryLimitReached { .. }) => Some(error.into()),
             _ => None,
         }

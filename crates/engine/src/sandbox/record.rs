@@ -31,7 +31,7 @@ pub(crate) struct MachineRecord {
     pub(crate) disk: Option<(PathBuf, ByteCount)>,
     pub(crate) hostname: String,
     pub(crate) branch_count: u64,
-    /// The control group that limits its memory.
+    /// The cgroup that limits its memory.
     #[serde(default)]
     pub(crate) memory_group: Option<PathBuf>,
 }
@@ -47,7 +47,7 @@ impl MachineRecord {
             disk: spec.disk.as_ref().map(|disk| disk.base.clone()).zip(machine.disk),
             hostname: sandbox.hostname,
             branch_count: sandbox.branch_count,
-            memory_group: spec.confinement.memory.as_ref().map(|limit| limit.group.clone()),
+            memory_group: spec.confinement.memory.as_ref().map(|limit| limit.cgroup.clone()),
         }
     }
 }

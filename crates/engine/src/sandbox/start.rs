@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use forkd_store::{Layer, SnapshotRow, StoreError};
-use forkd_types::{LayerId, SandboxId, SandboxState, SnapshotTag, limit};
-use forkd_vmm::{Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
+use forkd_types::{OverlayId, SandboxId, SandboxState, SnapshotTag, limit};
+use forkd_vmm::{Disk, MappedRun, RamBacking, Start, VmSpec};
 use tokio::net::UnixStream;
 use tracing::Instrument as _;
 
@@ -165,7 +165,7 @@ fn start_machine(
     };
     // The row is there before the process: whoever finds the process knows what it is of.
     inner.registry.put_sandbox(&row_of(handle, None, None)?)?;
-    let vm = Vm::start(spec, &inner.tools)?;
+    let vm = inner.driver.start(spec)?;
     let pid = vm.pid();
     let started = identity::process_started(pid);
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok();
@@ -212,9 +212,12 @@ pub(crate) fn damaged_layer(row: &SnapshotRow, error: StoreError) -> EngineError
 pub(crate) fn damaged_part(row: &SnapshotRow, error: &StoreError) -> Option<EngineError> {
     let layer = "the memory layer";
     let (what, id, state) = match error {
-        StoreError::LayerMissing(id) => (layer, id, "missing".to_owned()),
-        StoreError::LayerDamaged { id, how } => (layer, id, format!("damaged: {how}")),
-        StoreError::PartDamaged { what, id, how } => (*what, id, how.clone()),
+        StoreError::LayerMissing(id) => (layer, id.as_str(), "missing".to_owned()),
+        StoreError::LayerDamaged { id, how } => (layer, id.as_str(), format!("damaged: {how}")),
+        StoreError::DeviceStateDamaged { id, how } => {
+            ("the device state", id.as_str(), how.clone())
+        }
+        StoreError::OverlayDamaged { id, how } => ("the disk overlay", id.as_str(), how.clone()),
         _ => return None,
     };
     let (tag, layer) = (row.tag.clone(), id.to_string());
@@ -267,7 +270,7 @@ impl Inner {
     }
 
     /// Where overlays lie, in the given order.
-    pub(crate) fn overlay_paths(&self, overlays: &[LayerId]) -> Vec<PathBuf> {
+    pub(crate) fn overlay_paths(&self, overlays: &[OverlayId]) -> Vec<PathBuf> {
         overlays.iter().map(|id| self.files.overlay(id)).collect()
     }
 }

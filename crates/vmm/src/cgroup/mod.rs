@@ -1,4 +1,4 @@
-//! Memory limits of VMMs, by control groups of either version.
+//! Memory limits of VMMs, by cgroups of either version.
 //!
 //! ```text
 //! <base>/forkd-<daemon>-<sandbox>    one VMM, which enters before its program begins
@@ -31,23 +31,23 @@ const REMOVAL_POLL: Duration = Duration::from_millis(2);
 /// The kernel charges up to 64 pages at once: a group with less to spare has met its limit.
 const CHARGED_AT_ONCE: u64 = 64 * forkd_types::PAGE_BYTES;
 
-/// How much memory a VMM may have, and the control group that sees to it.
+/// How much memory a VMM may have, and the cgroup that sees to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryLimit {
     /// A whole number of pages.
     pub bytes: ByteCount,
     /// The group's directory; made with the VMM and removed with it.
-    pub group: PathBuf,
+    pub cgroup: PathBuf,
 }
 
 /// Memory cannot be limited on this host, or not by this process.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("memory cannot be limited here: {reason}")]
-pub struct NoMemoryGroups {
+pub struct CgroupsUnavailable {
     reason: String,
 }
 
-impl NoMemoryGroups {
+impl CgroupsUnavailable {
     /// For this reason.
     #[must_use]
     pub fn because(reason: impl Into<String>) -> Self {
@@ -57,20 +57,20 @@ impl NoMemoryGroups {
 
 /// Where the groups of one daemon are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryGroups {
+pub struct MemoryCgroups {
     base: PathBuf,
     prefix: String,
 }
 
-impl MemoryGroups {
+impl MemoryCgroups {
     /// Finds a group below which this process may make others with a memory limit. `daemon` tells
     /// its groups from those of others. With version 2 this process may move into a group below the
     /// one that it was started in, because one with processes cannot limit those below it.
     ///
     /// # Errors
     /// Says what was looked for and what stands in the way.
-    pub fn find(daemon: &str) -> Result<Self, NoMemoryGroups> {
-        place::find().map(|base| Self::at(base, daemon)).map_err(NoMemoryGroups::because)
+    pub fn find(daemon: &str) -> Result<Self, CgroupsUnavailable> {
+        place::find().map(|base| Self::at(base, daemon)).map_err(CgroupsUnavailable::because)
     }
 
     /// Those that a daemon has made below `base`.
@@ -87,7 +87,7 @@ impl MemoryGroups {
 
     /// The group of the VM called `name`.
     #[must_use]
-    pub fn group_of(&self, name: &str) -> PathBuf {
+    pub fn cgroup_of(&self, name: &str) -> PathBuf {
         self.base.join(format!("{}{name}", self.prefix))
     }
 
@@ -131,7 +131,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// Which control groups have the memory controller.
+/// Which cgroups have the memory controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     One,
@@ -144,29 +144,26 @@ impl Version {
     }
 }
 
-/// A control group with a limit, for one process. Dropping it removes it, unless it is released.
+/// A cgroup with a limit, for one process. Dropping it removes it, unless it is released.
 #[derive(Debug)]
-pub struct MemoryGroup {
+pub struct MemoryCgroup {
     limit: MemoryLimit,
     released: bool,
 }
 
-impl MemoryGroup {
+impl MemoryCgroup {
     /// Makes the group, empty.
     ///
     /// # Errors
     /// Names the file that the system did not permit to be made or written.
     pub fn make(limit: &MemoryLimit) -> Result<Self, VmmError> {
-        let failed = |source| VmmError::File {
-            what: "make control group",
-            path: limit.group.clone(),
-            source,
-        };
-        let made = match fs::create_dir(&limit.group) {
+        let failed =
+            |source| VmmError::File { what: "make cgroup", path: limit.cgroup.clone(), source };
+        let made = match fs::create_dir(&limit.cgroup) {
             // Of a process that has ended.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                remove(&limit.group);
-                fs::create_dir(&limit.group)
+                remove(&limit.cgroup);
+                fs::create_dir(&limit.cgroup)
             }
             other => other,
         };
@@ -183,7 +180,7 @@ impl MemoryGroup {
 
     fn set_limit(&self) -> Result<(), VmmError> {
         let bytes = self.limit.bytes.get().to_string();
-        match Version::of(&self.limit.group) {
+        match Version::of(&self.limit.cgroup) {
             Version::One => {
                 self.write("memory.limit_in_bytes", &bytes)?;
                 // Memory and swap together: what is swapped out is not gone.
@@ -197,7 +194,7 @@ impl MemoryGroup {
     }
 
     fn write(&self, file: &str, text: &str) -> Result<(), VmmError> {
-        let path = self.limit.group.join(file);
+        let path = self.limit.cgroup.join(file);
         // Not created: a file that is not there is a controller that is not there.
         let open = OpenOptions::new().write(true).open(&path);
         let written = open.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
@@ -206,7 +203,7 @@ impl MemoryGroup {
 
     /// For files that depend on how the kernel was built.
     fn write_if_there(&self, file: &str, text: &str) -> Result<(), VmmError> {
-        if self.limit.group.join(file).exists() { self.write(file, text) } else { Ok(()) }
+        if self.limit.cgroup.join(file).exists() { self.write(file, text) } else { Ok(()) }
     }
 
     /// What a process writes to in order to enter.
@@ -214,7 +211,7 @@ impl MemoryGroup {
     /// # Errors
     /// When it cannot be opened.
     pub fn entrance(&self) -> Result<File, VmmError> {
-        let path = self.limit.group.join("cgroup.procs");
+        let path = self.limit.cgroup.join("cgroup.procs");
         let open = OpenOptions::new().write(true).open(&path);
         open.map_err(|source| VmmError::File { what: "open", path, source })
     }
@@ -222,7 +219,7 @@ impl MemoryGroup {
     /// The limit, if the kernel has ended the process because of it.
     #[must_use]
     pub fn limit_reached(&self) -> Option<ByteCount> {
-        limit_was_reached(&self.limit.group).then_some(self.limit.bytes)
+        limit_was_reached(&self.limit.cgroup).then_some(self.limit.bytes)
     }
 
     /// Leaves the group alone: its process lives on.
@@ -231,10 +228,10 @@ impl MemoryGroup {
     }
 }
 
-impl Drop for MemoryGroup {
+impl Drop for MemoryCgroup {
     fn drop(&mut self) {
         if !self.released {
-            remove(&self.limit.group);
+            remove(&self.limit.cgroup);
         }
     }
 }
@@ -251,7 +248,7 @@ fn remove(group: &Path) {
                 std::thread::sleep(REMOVAL_POLL);
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(group = %group.display(), %error, "cannot remove a control group");
+                tracing::warn!(group = %group.display(), %error, "cannot remove a cgroup");
                 return;
             }
             _ => return,
@@ -266,18 +263,18 @@ const PROBE_LIMIT: ByteCount = ByteCount::from_mib(16);
 ///
 /// # Errors
 /// Says which step was refused.
-pub fn try_memory_limit(groups: &MemoryGroups) -> Result<(), VmmError> {
+pub fn try_memory_limit(groups: &MemoryCgroups) -> Result<(), VmmError> {
     let name = format!("probe-{}", std::process::id());
-    let limit = MemoryLimit { bytes: PROBE_LIMIT, group: groups.group_of(&name) };
-    let group = MemoryGroup::make(&limit)?;
+    let limit = MemoryLimit { bytes: PROBE_LIMIT, cgroup: groups.cgroup_of(&name) };
+    let group = MemoryCgroup::make(&limit)?;
     let mut command = std::process::Command::new("true");
-    forkd_sys::confine::enter_group(&mut command, group.entrance()?);
+    forkd_sys::confine::enter_cgroup(&mut command, group.entrance()?);
     let status = command.status();
     status.map_err(|source| VmmError::Spawn { program: "true".to_owned(), source })?;
     drop(group);
-    if limit.group.exists() {
+    if limit.cgroup.exists() {
         let source = io::ErrorKind::ResourceBusy.into();
-        return Err(VmmError::File { what: "remove control group", path: limit.group, source });
+        return Err(VmmError::File { what: "remove cgroup", path: limit.cgroup, source });
     }
     Ok(())
 }
@@ -289,7 +286,7 @@ mod tests {
     #[test]
     fn what_is_refused_is_named_and_nothing_is_left() {
         let plain = tempfile::tempdir().unwrap();
-        let error = try_memory_limit(&MemoryGroups::at(plain.path().to_owned(), "x")).unwrap_err();
+        let error = try_memory_limit(&MemoryCgroups::at(plain.path().to_owned(), "x")).unwrap_err();
         assert!(error.to_string().contains("memory.max"), "{error}");
         assert_eq!(fs::read_dir(plain.path()).unwrap().count(), 0);
     }

@@ -1,4 +1,4 @@
-//! Where this process may make control groups that limit memory.
+//! Where this process may make cgroups that limit memory.
 //!
 //! ```text
 //! version 1: <own group>/...               where the mount can be written
@@ -58,11 +58,11 @@ fn own_group(groups: &str, mounts: &str) -> Result<OwnGroup, String> {
             found = Some((Version::Two, path));
         }
     }
-    let (version, path) = found.ok_or("this kernel has no control groups")?;
+    let (version, path) = found.ok_or("this kernel has no cgroups")?;
     let mount = mounts.lines().find_map(|line| mount_of(line, version, path));
     let (root, path) = mount.ok_or_else(|| match version {
         Version::One => format!("the memory controller's group `{path}` is not mounted"),
-        Version::Two => format!("the control group `{path}` is not mounted"),
+        Version::Two => format!("the cgroup `{path}` is not mounted"),
     })?;
     Ok(OwnGroup { version, path, root })
 }
@@ -87,7 +87,7 @@ fn mount_of(line: &str, version: Version, group: &str) -> Option<(PathBuf, PathB
 
 fn require_writable(group: &Path) -> Result<(), String> {
     rustix::fs::access(group, rustix::fs::Access::WRITE_OK)
-        .map_err(|errno| format!("the control group `{}` cannot be written: {errno}", show(group)))
+        .map_err(|errno| format!("the cgroup `{}` cannot be written: {errno}", show(group)))
 }
 
 fn show(path: &Path) -> String {
@@ -132,7 +132,7 @@ fn make_room(own: &Path) -> Result<(), String> {
     let members = fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default();
     let me = std::process::id().to_string();
     if members.lines().any(|member| member != me) {
-        return Err(format!("other processes are in the control group `{}`", show(own)));
+        return Err(format!("other processes are in the cgroup `{}`", show(own)));
     }
     let below = own.join(DAEMON);
     let moved = match fs::create_dir(&below) {
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_group_that_cannot_be_seen_is_refused_in_words() {
         for (groups, mounts, words) in [
-            ("", MOUNTS, "no control groups"),
+            ("", MOUNTS, "no cgroups"),
             ("4:memory:/a\n", "", "`/a` is not mounted"),
             ("0::/../other\n", "30 24 0:26 / /cg rw - cgroup2 cgroup rw\n", "not mounted"),
             ("0::/x\n", "30 24 0:26 /docker/7 /cg rw - cgroup2 cgroup rw\n", "not mounted"),
