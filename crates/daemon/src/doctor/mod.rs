@@ -65,7 +65,7 @@ impl Check {
 
     /// Not made, because it needs what another check found to be missing.
     fn not_made(name: &'static str) -> Self {
-        Self::warn(name, "not tried: it needs what failed above", "fix that, then run this again")
+        Self::warn(name, "not tried: it needs what failed above", "correct that, then ask again")
     }
 
     /// Whether what was checked can be used.
