@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use forkd_store::{Registry, SnapshotFigures, SnapshotManifest, SnapshotRow, StoreError};
-use forkd_types::{BranchPhase, OperationId, PhaseTimes, SnapshotStatus, SnapshotTag};
+use forkd_types::{
+    BranchPhase, LifeCycle as _, OperationId, PhaseTimes, SnapshotStatus, SnapshotTag,
+};
 use tokio::sync::Notify;
 
 use crate::events::{Change, EventLog, SnapshotChange};

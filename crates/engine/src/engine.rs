@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use forkd_store::{
     FileSet, Layer, MachineIdentity, Registry, SnapshotManifest, SnapshotRow, StoreError,
-    StoreFiles, settle,
+    StoreFiles, recover,
 };
 use forkd_types::{ByteCount, LayerId, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
 use forkd_vmm::{Accelerator, VmmTools};
@@ -92,7 +92,7 @@ impl Engine {
         let registry = Registry::open(&files.registry())?;
         let confiner = Confiner::open(&config.state_dir)?;
         let heritage = reconcile::take_stock(&registry, &files, &config.run_dir)?;
-        let rows = settle(&registry, &files)?;
+        let rows = recover(&registry, &files)?;
         let chosen = accelerator::choose(&config).await?;
         let events = EventLog::new();
         let inner = Inner {

@@ -146,7 +146,9 @@ fn settle(inner: &Inner, rows: &[SnapshotRow], operation: &Running) -> Result<()
     for row in rows {
         for id in &row.manifest.overlays {
             may_go_on(inner, operation)?;
-            if let Err(error) = inner.files.require_overlay(id, row.manifest.overlay_sums.get(id)) {
+            if let Err(error) =
+                inner.files.require_overlay(id, row.manifest.overlay_checksums.get(id))
+            {
                 note(inner, row, &error);
             }
         }

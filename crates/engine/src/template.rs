@@ -41,7 +41,7 @@ pub(crate) fn begin(
         vcpus: request.vcpus,
         layers: Vec::new(),
         overlays: Vec::new(),
-        overlay_sums: BTreeMap::new(),
+        overlay_checksums: BTreeMap::new(),
         device_state: None,
         machine: inner.machine.clone(),
         parent_tag: None,
@@ -167,7 +167,7 @@ async fn build_reserved(
     let target = inner.files.hot_device_state(&id);
     let kept = std::fs::rename(&device_state, &target);
     kept.map_err(|source| forkd_store::StoreError::File { what: "keep", path: target, source })?;
-    let sum = inner.files.sum_device_state(&id)?;
+    let sum = inner.files.checksum_device_state(&id)?;
     inner.catalog.update(&inner.registry, &request.tag, |row| {
         row.manifest.layers = vec![id];
         row.manifest.device_state = Some(sum);

@@ -9,14 +9,18 @@
 mod branch;
 mod histogram;
 mod id;
+mod kind;
 pub mod limit;
+mod name;
 mod size;
-mod state;
+pub mod state;
 
 pub use branch::{BranchMode, BranchPhase, PhaseTimes, UnknownMode};
 pub use histogram::TimeHistogram;
 pub use id::{
     IdError, LayerId, OperationId, OverlayId, ProcessId, SandboxId, SnapshotTag, TagError,
 };
+pub use kind::{EventType, FileKind, OperationKind};
+pub use name::Named;
 pub use size::{ByteCount, PAGE_BYTES, PageCount, PageIndex, PageRun, SizeError};
-pub use state::{SandboxState, SnapshotStatus};
+pub use state::{LifeCycle, OperationState, ProcessState, SandboxState, SnapshotStatus};

@@ -65,7 +65,7 @@ impl Context<'_> {
         report: &BranchReport,
     ) -> Result<(), EngineError> {
         let ids = chain.ids();
-        let sum = ids.last().map(|top| self.inner.files.sum_device_state(top)).transpose();
+        let sum = ids.last().map(|top| self.inner.files.checksum_device_state(top)).transpose();
         let sum = sum.inspect_err(|_| self.remove_top(chain))?;
         let sealed = self.inner.catalog.update(&self.inner.registry, self.tag, |row| {
             row.manifest.layers = ids;

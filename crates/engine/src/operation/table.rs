@@ -8,7 +8,7 @@ use forkd_types::{OperationId, SandboxId, SnapshotTag, limit};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Operation, OperationKind, OperationState, Running};
+use super::{Operation, OperationKind, OperationState, Running, makes_snapshot};
 use crate::EngineError;
 use crate::events::{Change, EventLog, OperationChange};
 
@@ -215,7 +215,7 @@ impl Operations {
     pub(crate) fn cancel_makers(&self) {
         for operation in self.list() {
             let runs = operation.state == OperationState::Running;
-            if runs && operation.kind.makes_snapshot() && self.cancel(&operation.id).is_ok() {
+            if runs && makes_snapshot(operation.kind) && self.cancel(&operation.id).is_ok() {
                 tracing::info!(operation = %operation.id, "cancelled, because the daemon ends");
             }
         }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use forkd_store::{FileSet, SnapshotManifest, SnapshotRow};
-use forkd_types::{LayerId, OverlayId, SandboxId, SandboxState};
+use forkd_types::{LayerId, LifeCycle as _, OverlayId, SandboxId, SandboxState};
 use forkd_vmm::VmmError;
 use tokio::sync::{mpsc, oneshot};
 

@@ -191,7 +191,7 @@ pub(crate) fn image_of(inner: &Inner, row: &SnapshotRow) -> Result<Image, Engine
 /// Refuses by name a snapshot of which a disk overlay is missing or damaged.
 pub(crate) fn require_overlays(inner: &Inner, row: &SnapshotRow) -> Result<(), EngineError> {
     for id in &row.manifest.overlays {
-        let sum = row.manifest.overlay_sums.get(id);
+        let sum = row.manifest.overlay_checksums.get(id);
         inner.files.require_overlay(id, sum).map_err(|error| damaged_layer(row, error))?;
     }
     Ok(())
