@@ -267,6 +267,7 @@ impl Registry {
     /// # Errors
     /// When the database fails.
     pub fn put_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
+        reach(Failpoint::RowChanging("sandbox")).map_err(StoreError::registry)?;
         let overlays = to_json("sandbox", row.id.as_str(), &row.overlays)?;
         let options = to_json("sandbox", row.id.as_str(), &row.options)?;
         self.lock().execute(
