@@ -1,34 +1,40 @@
 //! A program that shall run in a sandbox: options that several verbs have.
 
-use std::collections::BTreeMap;
-
+use clap::Args;
 use forkd_api::CreateProcess;
 
-use crate::report::Hinted;
+use super::words::key_value;
 
-/// How a program is started.
-#[derive(Debug, Default, clap::Args)]
-pub(crate) struct Program {
-    /// Add to the environment; may be given again
-    #[arg(long = "env", value_name = "NAME=VALUE")]
-    env: Vec<String>,
+/// What a program finds around it.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Environment {
+    /// Set a variable; can be repeated
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = key_value)]
+    pub(crate) env: Vec<(String, String)>,
     /// Working directory in the sandbox
     #[arg(long, value_name = "DIR")]
-    cwd: Option<String>,
-    /// Kill the program after this time; never by default
+    pub(crate) cwd: Option<String>,
+}
+
+/// How a program is started that nobody need wait for.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Program {
+    #[command(flatten)]
+    environment: Environment,
+    /// Kill the program after this many seconds; without it, never
     #[arg(long, value_name = "SECS")]
     timeout_secs: Option<u64>,
 }
 
 impl Program {
     /// The request to start it with these arguments, without input and without a terminal.
-    pub(crate) fn request(&self, args: Vec<String>) -> Result<CreateProcess, Hinted> {
-        Ok(CreateProcess {
-            env: environment(&self.env)?,
-            cwd: self.cwd.clone(),
+    pub(crate) fn request(self, args: Vec<String>) -> CreateProcess {
+        CreateProcess {
+            env: self.environment.env.into_iter().collect(),
+            cwd: self.environment.cwd,
             timeout_secs: self.timeout_secs,
             ..CreateProcess::new(args)
-        })
+        }
     }
 }
 
@@ -38,31 +44,9 @@ pub(crate) fn or_shell(args: Vec<String>) -> Vec<String> {
     if args.is_empty() { ["/bin/sh", "-c", SHELL].map(Into::into).into() } else { args }
 }
 
-/// Assignments such as `LANG=C`.
-pub(crate) fn environment(assignments: &[String]) -> Result<BTreeMap<String, String>, Hinted> {
-    let split = |text: &String| match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(Hinted::usage(
-            format!("--env `{text}` is not NAME=VALUE"),
-            "write for example --env LANG=C",
-        )),
-    };
-    assignments.iter().map(split).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_assignment_is_split_at_the_first_equals_sign() {
-        let parsed = environment(&["A=1".into(), "B=x=y".into(), "C=".into()]).unwrap();
-        assert_eq!(parsed["A"], "1");
-        assert_eq!(parsed["B"], "x=y");
-        assert_eq!(parsed["C"], "");
-        assert!(environment(&["A".into()]).is_err());
-        assert!(environment(&["=1".into()]).is_err());
-    }
 
     #[test]
     fn without_a_program_a_shell_runs() {
