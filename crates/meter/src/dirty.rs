@@ -1,5 +1,5 @@
-//! `dirty`: holds pages that were written, and writes one word of each again when it is asked to, so
-//! that all are dirty since that instant.
+//! `dirty`: holds pages that were written, and writes one word of each again when it is asked to,
+//! so that all are dirty since that instant.
 
 use std::num::NonZeroU64;
 use std::time::Instant;

@@ -12,8 +12,8 @@ use crate::options::{Global, branch_mode};
 
 /// Take a snapshot of a running sandbox and start children from it
 ///
-/// The sandbox pauses for about a millisecond and then keeps running. Prints the snapshot's tag, then
-/// the children's ids.
+/// The sandbox pauses for about a millisecond and then keeps running. Prints the snapshot's tag,
+/// then the children's ids.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd branch sb-0123456789ab -n 3\n  \

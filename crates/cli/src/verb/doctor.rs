@@ -78,7 +78,7 @@ fn verdict(checks: &[Check]) -> String {
     };
     match (names(Outcome::Fail).as_str(), names(Outcome::Warn).as_str()) {
         ("", "") => "forkd can do everything here".to_owned(),
-        ("", less) => format!("forkd works here, but not all of it: {less}"),
+        ("", less) => format!("forkd works here, with warnings: {less}"),
         (missing, _) => format!("forkd does not work here: {missing}"),
     }
 }
@@ -94,7 +94,7 @@ mod tests {
         let (less, bad) = (check("b", Outcome::Warn), check("c", Outcome::Fail));
         assert!(verdict(std::slice::from_ref(&good)).contains("everything"));
         let text = verdict(&[good.clone(), less.clone()]);
-        assert!(text.contains("works here") && text.contains("not all of it: b"), "{text}");
+        assert!(text.contains("works here") && text.contains("with warnings: b"), "{text}");
         let text = verdict(&[good, less, bad]);
         assert!(text.contains("does not work") && text.ends_with(": c"), "{text}");
     }

@@ -14,8 +14,8 @@ use crate::options::Global;
 
 /// Run Python code in a sandbox
 ///
-/// The interpreter keeps its variables between calls. Prints what the code prints, then the value of
-/// its last expression.
+/// The interpreter keeps its variables between calls. Prints what the code prints, then the value
+/// of its last expression.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd eval sb-0123456789ab 'x = 6 * 7'\n  \

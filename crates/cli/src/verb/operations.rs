@@ -7,8 +7,8 @@ use crate::options::Global;
 
 /// List operations that are running or have ended lately
 ///
-/// An operation builds a template, takes a branch, compacts, merges, restores, or publishes (makes a
-/// snapshot durable).
+/// An operation builds a template, takes a branch, compacts, merges, restores, or publishes (makes
+/// a snapshot durable).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  forkd operations\n  forkd operations --state running")]
 pub(crate) struct Options {

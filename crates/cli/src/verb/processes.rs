@@ -7,9 +7,9 @@ use crate::options::Global;
 
 /// List the background processes of a sandbox
 ///
-/// Shows the processes that run and the last ones that ended. These are the ones that you start with
-/// `forkd process start` or another client; `forkd exec SANDBOX -- ps` shows all programs of the
-/// guest.
+/// Shows the processes that run and the last ones that ended. These are the ones that you start
+/// with `forkd process start` or another client; `forkd exec SANDBOX -- ps` shows all programs of
+/// the guest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd processes sb-0123456789ab\n  \

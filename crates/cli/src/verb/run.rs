@@ -21,10 +21,10 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Run a program in a new sandbox
 ///
-/// NAME is the tag of a snapshot. If there is no such snapshot, forkd first builds one from the image
-/// of that name. The program reads your standard input, and you see its output at once. forkd removes
-/// the sandbox when the program ends. If you interrupt this command, the program gets the signal and
-/// has 5 s to end.
+/// NAME is the tag of a snapshot. If there is no such snapshot, forkd first builds one from the
+/// image of that name. The program reads your standard input, and you see its output at once. forkd
+/// removes the sandbox when the program ends. If you interrupt this command, the program gets the
+/// signal and has 5 s to end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd run python -- python3 -c 'print(6 * 7)'\n  \

@@ -13,8 +13,8 @@ use crate::options::{Global, Maxima, Places};
 
 /// Run the daemon in the foreground
 ///
-/// Other verbs start a daemon by themselves. Use this one under a service manager, or to see the log;
-/// FORKD_LOG sets what it has, such as `debug` or `forkd_engine=trace`.
+/// Other verbs start a daemon by themselves. Use this one under a service manager, or to see the
+/// log; FORKD_LOG sets what it has, such as `debug` or `forkd_engine=trace`.
 ///
 /// SIGTERM stops the daemon. Its sandboxes keep running, even if it is killed, and the next daemon
 /// takes them over.

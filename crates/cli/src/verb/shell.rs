@@ -14,8 +14,8 @@ use crate::options::program::{self, Program};
 
 /// Open a shell in a sandbox, on this terminal
 ///
-/// All keys go to the program in the sandbox until it ends, and it follows the size of the window. If
-/// it no longer answers, type `~.` at the start of a line to leave; that ends the program.
+/// All keys go to the program in the sandbox until it ends, and it follows the size of the window.
+/// If it no longer answers, type `~.` at the start of a line to leave; that ends the program.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd shell sb-0123456789ab\n  \

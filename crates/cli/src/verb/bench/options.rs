@@ -57,16 +57,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value = "256")]
     pub(super) write_area_mib: NonZeroU64,
     /// How much of a page it writes at a time; with `word` its throughput counts whole pages
-    #[arg(long, value_name = "WHAT", default_value = "page", value_parser = one_of::<Touch>(&[
-        ("word", "One word"),
-        ("page", "All of it"),
-    ]))]
+    #[arg(long, value_name = "WHAT", default_value = "page",
+        value_parser = one_of::<Touch>(&[("word", "One word"), ("page", "All of it")]))]
     pub(super) write_touch: Touch,
     /// In which order it writes the pages
-    #[arg(long, value_name = "ORDER", default_value = "sequential", value_parser = one_of::<Order>(&[
-        ("sequential", "One after the other"),
-        ("random", "Any page next"),
-    ]))]
+    #[arg(long, value_name = "ORDER", default_value = "sequential",
+        value_parser = one_of::<Order>(&[
+            ("sequential", "One page after the other"),
+            ("random", "Any page"),
+        ]))]
     pub(super) write_order: Order,
     /// Leave out the stall meter, which keeps a CPU of the host busy, and the floor with it
     #[arg(long)]

@@ -13,8 +13,8 @@ use crate::exit::Exit;
 
 /// Connect to the input and output of a process
 ///
-/// Starts with the output that is kept, and ends with the process. If you interrupt this command, the
-/// process keeps running; with --tty, type `~.` at the start of a line to leave it running.
+/// Starts with the output that is kept, and ends with the process. If you interrupt this command,
+/// the process keeps running; with --tty, type `~.` at the start of a line to leave it running.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     #[command(flatten)]

@@ -14,7 +14,8 @@ use crate::options::Global;
 
 /// Print the output of a process; forkd keeps the last 1 MiB
 ///
-/// Standard output and standard error stay apart. With --json each line is an object with one event.
+/// Standard output and standard error stay apart. With --json each line is an object with one
+/// event.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     #[command(flatten)]

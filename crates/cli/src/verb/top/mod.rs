@@ -25,8 +25,8 @@ use frame::{Frame, Pauses};
 
 /// Show sandboxes, memory, branches and pauses, live
 ///
-/// Press q to quit. If standard output is no terminal, it prints one table and exits, as with --once.
-/// PAUSES has a bar for each of a sandbox's last branches: a longer pause is a higher bar.
+/// Press q to quit. If standard output is no terminal, it prints one table and exits, as with
+/// --once. PAUSES has a bar for each of a sandbox's last branches: a longer pause is a higher bar.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd top\n  \

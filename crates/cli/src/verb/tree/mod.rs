@@ -16,10 +16,10 @@ use lineage::{Leaf, Node, Thing};
 
 /// Show where snapshots and sandboxes come from
 ///
-/// Sandboxes are shown below the snapshot that they started from, and branches below the sandbox that
-/// they were taken of. If that was removed, or rolled back to the branch, the branch is shown below
-/// the snapshot that it builds on. SIZE is what the snapshot itself stores; PAUSE is how long its
-/// source was paused.
+/// Sandboxes are shown below the snapshot that they started from, and branches below the sandbox
+/// that they were taken of. If that was removed, or rolled back to the branch, the branch is shown
+/// below the snapshot that it builds on. SIZE is what the snapshot itself stores; PAUSE is how long
+/// its source was paused.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd tree\n  \
