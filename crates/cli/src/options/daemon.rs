@@ -49,7 +49,7 @@ pub(crate) struct Places {
         default_value = "auto",
         value_parser = one_of::<AcceleratorChoice>(&[
             ("auto", "KVM if a guest boots on it, otherwise emulation"),
-            ("kvm", "Hardware virtualization"),
+            ("kvm", "Hardware virtualisation"),
             ("tcg", "Emulation"),
         ]),
         value_name = "WHICH",

@@ -33,7 +33,7 @@ pub(crate) struct Global {
     /// Print names only: no headings, no remarks, no progress
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// When to use colors: auto (on a terminal, unless NO_COLOR is set), always or never
+    /// When to use colours: auto (on a terminal, unless NO_COLOR is set), always or never
     #[arg(
         long,
         global = true,
