@@ -1,5 +1,5 @@
-//! Goal: a script can tell from the exit code whether the program in the sandbox ended so, could not
-//! be started, or was never asked for because forkd itself failed.
+//! Goal: a script can tell from the exit code whether the program in the sandbox ended so, could
+//! not be started, or was never asked for because forkd itself failed.
 //!
 //! Method: the released binary and a real guest; every verb that ends with a program's exit code.
 //! Breaks when the daemon does not pass on why the guest refused, when a failure of forkd gets a

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use super::each;
 use crate::options::Global;
-use crate::verb::each;
 
 /// Pause sandboxes; their programs stop until you resume them
 #[derive(Debug, clap::Args)]

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use super::each;
 use crate::options::Global;
-use crate::verb::each;
 
 /// Resume paused sandboxes
 #[derive(Debug, clap::Args)]

@@ -62,7 +62,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     let on_terminal = options.tty || options.args.is_empty();
     if on_terminal && !terminal::is_interactive() {
         return Err(Hinted::usage(
-            "standard input and output are no terminal",
+            "standard input and output must be a terminal",
             "name a program after `--`, and leave out --tty",
         )
         .into());

@@ -34,7 +34,7 @@ pub(crate) struct Options {
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     if !terminal::is_interactive() {
         return Err(Hinted::usage(
-            "standard input and output are no terminal",
+            "standard input and output must be a terminal",
             "run a single program with `forkd exec SANDBOX -- PROGRAM`",
         )
         .into());

@@ -13,7 +13,7 @@ use clap::Subcommand;
 
 use crate::options::Global;
 
-/// Measure how forkd does on this machine
+/// Measure forkd on this machine
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd bench branch --iterations 20")]
 pub(crate) struct Options {

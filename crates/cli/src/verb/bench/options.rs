@@ -15,12 +15,12 @@ use crate::options::{Global, one_of};
 /// What the guest itself needs besides the areas that are written, MiB.
 const GUEST_OWN_MIB: u64 = 64;
 
-/// Measure branches of one source: pause, phases, stalls in the guest, and what is stored
+/// Measure branches of one sandbox: pause, phases, stalls in the guest, stored bytes
 ///
-/// Starts a daemon of its own on directories of its own, and removes all of it at the end. Each
-/// iteration takes a branch of each mode and a floor: the same measurement without a branch. See
-/// bench/README.md for what each figure means. FORKD_IMAGE_DIR, FORKD_ACCEL, FORKD_QEMU and
-/// FORKD_SHIM have the meaning that they have for `forkd serve`.
+/// Starts a separate daemon in temporary directories, and removes everything at the end. Each
+/// iteration takes a branch in each mode, and then measures a floor: the same without a branch.
+/// bench/README.md explains the figures. FORKD_IMAGE_DIR, FORKD_ACCEL, FORKD_QEMU and FORKD_SHIM
+/// mean the same as for `forkd serve`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd bench branch\n  \
@@ -28,35 +28,35 @@ const GUEST_OWN_MIB: u64 = 64;
     forkd bench branch --write-load max --write-area-mib 256\n  \
     forkd bench branch --chain --iterations 100 --wait ready")]
 pub(crate) struct Options {
-    /// The source's image
+    /// Image of the sandbox
     #[arg(long, default_value = "python")]
     pub(super) image: String,
-    /// The source's RAM in MiB
+    /// Guest RAM in MiB
     #[arg(long, value_name = "N", default_value_t = 1536)]
     pub(super) mem_size_mib: u64,
-    /// The source's virtual CPUs; one of them is the stall meter's
+    /// Virtual CPUs; the stall meter takes one
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(super) vcpus: u32,
-    /// Modes, taken in turn: `live`, `diff`, `full`
+    /// Measure these modes in turn: `live`, `diff`, `full`
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "live")]
     pub(super) mode: Vec<BranchMode>,
-    /// What the request waits for, taken in turn
+    /// What the requests wait for, in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ready,resumed")]
     pub(super) wait: Vec<WaitFor>,
-    /// How often each mode is measured
+    /// Measure each mode this many times
     #[arg(long, value_name = "N", default_value_t = 50,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) iterations: u32,
-    /// MiB of pages that are written anew before each branch
+    /// Write this many MiB of pages again before each branch
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) dirty_mib: u64,
-    /// What a program in the guest writes all the time: `none`, `max` or MiB per second
+    /// Let a program in the guest write all the time: `none`, `max` or MiB per second
     #[arg(long, value_name = "LOAD", default_value = "none")]
     pub(super) write_load: WriteLoad,
-    /// MiB that this program writes to, over and over
+    /// MiB of memory that the program writes to, over and over
     #[arg(long, value_name = "N", default_value = "256")]
     pub(super) write_area_mib: NonZeroU64,
-    /// How much of a page it writes at a time; with `word` its throughput counts whole pages
+    /// How much of a page it writes at a time; throughput always counts whole pages
     #[arg(long, value_name = "WHAT", default_value = "page",
         value_parser = one_of::<Touch>(&[("word", "One word"), ("page", "All of it")]))]
     pub(super) write_touch: Touch,
@@ -67,16 +67,16 @@ pub(crate) struct Options {
             ("random", "Any page"),
         ]))]
     pub(super) write_order: Order,
-    /// Leave out the stall meter, which keeps a CPU of the host busy, and the floor with it
+    /// Do without the stall meter, which keeps a host CPU busy, and without the floor
     #[arg(long)]
     pub(super) no_gap: bool,
     /// Keep all snapshots, and compare the first branches with the last
     #[arg(long)]
     pub(super) chain: bool,
-    /// Where durable files are while it runs, below this directory
+    /// Put durable files into a temporary directory below this one
     #[arg(long, value_name = "DIR")]
     pub(super) store: Option<PathBuf>,
-    /// Where hot layers are while it runs, below this directory on tmpfs
+    /// Put hot layers into a temporary directory below this one, which must be on tmpfs
     #[arg(long, value_name = "DIR")]
     pub(super) hot: Option<PathBuf>,
     /// The program that measures in the guest; by default the one that came with forkd
@@ -137,7 +137,10 @@ impl Options {
             ));
         }
         if global.json && self.csv {
-            return Err(Hinted::usage("--csv excludes --json", "give one of the two"));
+            return Err(Hinted::usage(
+                "--csv and --json exclude each other",
+                "give one of the two",
+            ));
         }
         if self.vcpus < 2 && !self.no_gap {
             let text = "the stall meter takes a virtual CPU for itself, so the guest needs two";
@@ -218,7 +221,7 @@ mod tests {
             ("--mem-size-mib 300 --dirty-mib 250", "300 MiB"),
             ("--mem-size-mib 300 --write-load max --write-area-mib 250", "300 MiB"),
             ("--socket /x", "daemon of its own"),
-            ("--json --csv", "excludes"),
+            ("--json --csv", "exclude"),
             ("--iterations 0", "iterations"),
             ("--mode fast", "fast"),
         ] {

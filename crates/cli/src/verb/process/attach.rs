@@ -30,7 +30,7 @@ pub(super) struct Options {
 pub(super) async fn run(client: &Client, options: Options) -> anyhow::Result<ExitCode> {
     if options.tty && !terminal::is_interactive() {
         let hint = "leave out --tty, or run this command on a terminal";
-        return Err(Hinted::usage("standard input and output are no terminal", hint).into());
+        return Err(Hinted::usage("standard input and output must be a terminal", hint).into());
     }
     let Which { sandbox, process } = options.which;
     let input = match (options.tty, options.no_stdin) {
