@@ -91,15 +91,13 @@ impl Mutant {
         }
     }
 
-    pub(crate) fn after_resume(&self, vm: &mut Vm) -> Result<(), EngineError> {
+    pub(crate) fn after_resume(&self, vm: &mut dyn Vm) -> Result<(), EngineError> {
         let Some(overlay) = self.overlay().take() else { return Ok(()) };
         let records = self.count(self.witness.records)? + RECORDS;
         wait_for(|| Ok(self.count(self.witness.records)? >= records))?;
         let device_state = vm.spec().directory.join("late");
         let plan = PausePlan { device_state, overlay: Some(overlay) };
-        let mut paused = vm.prepare_pause(plan)?.pause()?;
-        paused.freeze_disk()?;
-        paused.resume()?;
+        vm.prepare_pause(plan)?.stop()?.save_device_state()?.freeze_disk()?.resume()?;
         Ok(())
     }
 

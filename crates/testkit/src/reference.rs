@@ -131,7 +131,7 @@ impl BranchProbe for ReferenceProbe {
         Ok(())
     }
 
-    fn after_resume(&self, _: &ProbedBranch<'_>, vm: &mut Vm) -> Result<(), EngineError> {
+    fn after_resume(&self, _: &ProbedBranch<'_>, vm: &mut dyn Vm) -> Result<(), EngineError> {
         let mutant = lock(&self.mutant).clone();
         mutant.map_or(Ok(()), |mutant| mutant.after_resume(vm))
     }

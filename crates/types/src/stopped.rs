@@ -1,5 +1,6 @@
-//! What a capture asks of whoever has the VM.
+//! The proof that a capture asks for.
 
-/// Proof that the vCPUs do not run and that device state has been saved; implemented by the VMM's
-/// frozen-window type only.
+/// Proof that the vCPUs of a guest do not run and that its device state has been saved, so that
+/// nothing writes guest memory until the guest resumes. Only the last type of a VMM's pause window
+/// implements it.
 pub trait GuestStopped {}

@@ -10,10 +10,11 @@ use forkd_store::{Chain, ChainPages, LayerWriter};
 use forkd_types::{BranchMode, ByteCount, PageIndex, PageRun, limit};
 use forkd_vmm::PausePlan;
 
-use super::stand_by::next_overlay;
-use super::{Context, Probe};
+use super::context::Context;
+use super::device_state::device_state;
+use super::probe::Probe;
 use crate::EngineError;
-use crate::sandbox::{Machine, Protection, WatchedMemory};
+use crate::sandboxes::{Machine, Protection, WatchedMemory};
 
 /// Everything that the pause window needs.
 pub(super) struct Prepared {
@@ -51,16 +52,18 @@ impl Context<'_> {
         if machine.overlays.len() >= limit::CHAIN_DEPTH_MAX {
             return Err(EngineError::ChainTooDeep { id: self.handle.id().clone() });
         }
+        let snapshots = &self.branches.snapshots;
         let protection = match self.mode {
             BranchMode::Live => Protection::Required,
             BranchMode::Diff | BranchMode::Full => Protection::IfPossible,
         };
-        let WatchedMemory { mut target, below } = machine.take_memory(self.inner, protection)?;
+        let WatchedMemory { mut target, below } =
+            machine.take_memory(snapshots, self.branches.features, protection)?;
         let dirty = target.dirty_bytes()?;
         let (also, expected) = self.pages_besides(&below, dirty);
-        let files = &self.inner.files;
+        let files = &snapshots.files;
         let create = || LayerWriter::create(files, machine.origin.memory, expected);
-        let sink = self.inner.with_room(create)?;
+        let sink = files.with_room(create)?;
         let file = sink.file().map_err(|error| EngineError::Internal(error.to_string()))?;
         let mut capture = CapturePlan {
             copy: match self.mode {
@@ -73,8 +76,8 @@ impl Context<'_> {
             probe: Arc::new(NoProbe),
         };
         let mut pause = PausePlan {
-            device_state: super::settle::device_state(self.inner, self.handle.id()),
-            overlay: next_overlay(self.inner, self.handle, machine)?,
+            device_state: device_state(files, self.handle.id()),
+            overlay: self.branches.next_overlay(self.handle, machine)?,
         };
         if let Some((probe, branch)) = probe {
             probe.change_plans(&branch, &mut capture, &mut pause);

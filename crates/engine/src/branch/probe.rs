@@ -46,7 +46,7 @@ pub trait BranchProbe: Debug + Send + Sync {
     ///
     /// # Errors
     /// An error fails the branch.
-    fn after_resume(&self, branch: &ProbedBranch<'_>, vm: &mut Vm) -> Result<(), EngineError> {
+    fn after_resume(&self, branch: &ProbedBranch<'_>, vm: &mut dyn Vm) -> Result<(), EngineError> {
         let _ = (branch, vm);
         Ok(())
     }
@@ -64,3 +64,6 @@ pub struct ProbedBranch<'a> {
     /// Where the source's memory is.
     pub ram: GuestRam,
 }
+
+/// Who looks on, and at what.
+pub(super) type Probe<'a> = (&'a dyn BranchProbe, ProbedBranch<'a>);
