@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::area::Area;
 use crate::args::{DirtyOptions, Order, Touch};
 use crate::control::{self, After};
-use crate::say;
+use crate::output::say;
 
 /// Holds the memory until told to stop.
 pub(crate) fn run(options: DirtyOptions) -> Result<(), String> {

@@ -20,6 +20,7 @@ mod control;
 mod dirty;
 mod gaps;
 mod isolate;
+mod output;
 mod stall;
 mod write;
 
@@ -27,6 +28,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use crate::args::{Command, Program};
+use crate::output::say;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -64,11 +66,6 @@ fn run(program: &Program) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Prints one line of output.
-pub(crate) fn say(line: &str) -> Result<(), String> {
-    writeln!(std::io::stdout(), "{line}").map_err(|error| format!("print: {error}"))
 }
 
 fn complain(text: &str) {

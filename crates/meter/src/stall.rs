@@ -16,7 +16,7 @@ use crate::args::StallOptions;
 use crate::control::{self, After};
 use crate::gaps::GapLog;
 use crate::isolate::Cpus;
-use crate::say;
+use crate::output::say;
 
 /// Clock readings between two looks at whether it is over.
 const READINGS: u32 = 256;

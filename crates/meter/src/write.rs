@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::area::Area;
 use crate::args::{Rate, WriteOptions};
 use crate::control::{self, After};
-use crate::say;
+use crate::output::say;
 
 /// At full speed, pages between two updates of the count.
 const BATCH_PAGES: usize = 64;

@@ -6,7 +6,7 @@ use forkd_engine::host;
 use forkd_types::{ByteCount, limit};
 use rustix::process::{Resource, getrlimit};
 
-use super::Check;
+use super::check::Check;
 
 /// Less than this is soon used up by the first guests.
 const MEMORY_COMFORTABLE: ByteCount = ByteCount::from_mib(1024);

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::tier::{Harness, SYSTEM_TESTS};
+use super::harness::{Harness, SYSTEM_TESTS};
 use crate::command::output;
 use crate::images::{self, KvmHost};
 use crate::progress::say;

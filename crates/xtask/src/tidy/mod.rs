@@ -3,13 +3,17 @@
 //!
 //! | rule | where |
 //! |---|---|
-//! | function, file and line length, crate documentation | `rust.rs` |
-//! | who may import whom | `imports.rs` |
+//! | file and line length | `rust.rs` |
+//! | which crate may import which | `imports.rs` |
+//! | no circle between the files of a crate | `circles.rs`, `modules.rs` |
 //! | words that tell history or unfinished work | `words.rs` |
 //! | one title per page, a README that is read | `markdown.rs` |
 
+mod circles;
+mod finding;
 mod imports;
 mod markdown;
+mod modules;
 mod rust;
 mod source;
 mod words;
@@ -22,6 +26,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use self::finding::Finding;
 use crate::progress::say;
 use crate::workspace::Workspace;
 
@@ -34,19 +39,11 @@ const TOOL_FOLDERS: [&str; 4] = ["__pycache__", "dist", "node_modules", "venv"];
 /// Hidden folders that are ours.
 const HIDDEN_FOLDERS: [&str; 2] = [".ci", ".github"];
 
-/// Something to correct.
-#[derive(Debug, PartialEq)]
-struct Finding {
-    /// Relative to the root.
-    file: String,
-    /// From 1.
-    line: usize,
-    message: String,
-}
-
 /// Prints all findings; the exit code tells whether there were any.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
-    let mut findings = imports::check(workspace)?;
+    let packages = metadata(workspace)?.packages;
+    let mut findings = imports::check(workspace, &packages)?;
+    findings.extend(circles::check(workspace, &packages));
     let mut files = Vec::new();
     collect(&workspace.root, Path::new(""), &mut files)?;
     for path in &files {

@@ -1,6 +1,6 @@
 //! Words that tell history or unfinished work: both belong into the version control system.
 
-use super::Finding;
+use super::finding::Finding;
 use super::source::Line;
 
 /// Whole words, as written.
