@@ -14,7 +14,7 @@ use forkd_engine::guest::{
 use forkd_testkit::{Guest, Lab, block_on};
 
 /// Longest wait for something that must happen soon.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Prints numbers, and notes each hundredth in a file.
 const COUNT: &str = "i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo $i

@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 
 /// A boot without KVM on a busy machine.
 const BOOT: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 const SHELL: [&str; 2] = ["sh", "-c"];
 

@@ -12,7 +12,7 @@ use forkd_engine::guest::{
 };
 
 fn shell(script: &str) -> ExecRequest {
-    ExecRequest::new(["sh", "-c", script])
+    ExecRequest { timeout: SOON, ..ExecRequest::new(["sh", "-c", script]) }
 }
 
 fn python(code: &str) -> EvalRequest {
