@@ -21,7 +21,8 @@ async fn step(guest: Guest<'_>) -> (SnapshotTag, Guest<'_>) {
     (tag, children.pop().unwrap())
 }
 
-/// The shortest start, which other work on the host touches least, of children of `plain` and of `other`.
+/// The shortest start of children of `plain` and of `other`: other work on the host touches it
+/// least.
 async fn starts(lab: &Lab, plain: &SnapshotTag, other: &SnapshotTag) -> [Duration; 2] {
     let mut shortest = [Duration::MAX; 2];
     for _ in 0..STARTS {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use forkd_types::{ByteCount, LayerId};
+use forkd_types::{ByteCount, LayerId, OverlayId, SnapshotTag};
 
 /// A store operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,13 +30,19 @@ pub enum StoreError {
         /// How that shows.
         how: String,
     },
-    /// Another part of a snapshot is missing or damaged.
-    #[error("{what} {id} is {how}")]
-    PartDamaged {
-        /// `the device state` or `the disk overlay`.
-        what: &'static str,
-        /// The overlay, or the layer that the device state belongs to.
+    /// The device state of a snapshot is missing or damaged.
+    #[error("the device state {id} is {how}")]
+    DeviceStateDamaged {
+        /// The layer that it belongs to.
         id: LayerId,
+        /// `missing`, or `damaged` and how that shows.
+        how: String,
+    },
+    /// A disk overlay is missing or damaged.
+    #[error("the disk overlay {id} is {how}")]
+    OverlayDamaged {
+        /// The overlay.
+        id: OverlayId,
         /// `missing`, or `damaged` and how that shows.
         how: String,
     },
@@ -52,6 +58,19 @@ pub enum StoreError {
         name: String,
         /// How that shows.
         how: String,
+    },
+    /// A snapshot's manifest was written by another version.
+    #[error(
+        "the manifest of snapshot `{tag}` has format {found}, this program knows {known}: start \
+         the version of forkd that made it, or remove the snapshot with that version"
+    )]
+    ManifestFormat {
+        /// The snapshot.
+        tag: SnapshotTag,
+        /// What the manifest says.
+        found: u32,
+        /// What this program writes.
+        known: u32,
     },
     /// The registry was written by another version.
     #[error("the registry has schema {found}, this program knows {known}")]
@@ -77,7 +96,13 @@ impl StoreError {
     /// Whether a part of a snapshot is missing or damaged, so that trying again is of no use.
     #[must_use]
     pub fn is_damage(&self) -> bool {
-        matches!(self, Self::LayerMissing(_) | Self::LayerDamaged { .. } | Self::PartDamaged { .. })
+        matches!(
+            self,
+            Self::LayerMissing(_)
+                | Self::LayerDamaged { .. }
+                | Self::DeviceStateDamaged { .. }
+                | Self::OverlayDamaged { .. }
+        )
     }
 
     /// A failure of the registry that SQLite does not tell.

@@ -1,23 +1,23 @@
 //! Where everything lies. The only place that makes paths of ids.
 //!
 //! ```text
-//! <hot>/layers/<layer>            pages, sparse: offset = position in guest RAM
-//! <hot>/layers/<layer>.index      which pages
-//! <hot>/layers/<layer>.device     device state of the snapshot whose top layer this is
-//! <hot>/layers/<layer>.view       pages of the mapping view of the chain with this top layer
-//! <hot>/layers/<layer>.view-index its runs
-//! <hot>/vms/<sandbox>/            placeholder of guest RAM, device state being written
+//! <hot>/layers/<layer>             pages, sparse: offset = position in guest RAM
+//! <hot>/layers/<layer>.index       which pages
+//! <hot>/layers/<layer>.device      device state of the snapshot whose top layer this is
+//! <hot>/layers/<layer>.view        pages of the mapping view of the chain with this top layer
+//! <hot>/layers/<layer>.view-index  its runs
+//! <hot>/vms/<sandbox>/             placeholder of guest RAM, device state being written
 //! <state>/registry.sqlite
-//! <state>/registry.spare          given up when the disk is full, so that rows can be removed
-//! <state>/layers/                 durable copies, same names
-//! <state>/overlays/<layer>.qcow2  disk overlays; frozen ones belong to snapshots
+//! <state>/registry.spare           given up when the disk is full, so that rows can be removed
+//! <state>/layers/                  durable copies, same names
+//! <state>/overlays/<overlay>.qcow2 disk overlays; frozen ones belong to snapshots
 //! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forkd_types::{LayerId, SandboxId};
+use forkd_types::{LayerId, OverlayId, SandboxId};
 
 use crate::StoreError;
 use crate::disk::remove;
@@ -134,7 +134,7 @@ impl StoreFiles {
 
     /// A disk overlay.
     #[must_use]
-    pub fn overlay(&self, id: &LayerId) -> PathBuf {
+    pub fn overlay(&self, id: &OverlayId) -> PathBuf {
         self.state.join("overlays").join(format!("{id}.qcow2"))
     }
 
@@ -153,7 +153,7 @@ impl StoreFiles {
         {
             remove(&path);
         }
-        self.forget(id);
+        self.forget_layer(id);
     }
 
     /// Removes the hot copy of a layer with what belongs to it.
@@ -172,9 +172,9 @@ impl StoreFiles {
     }
 
     /// Removes a disk overlay.
-    pub fn remove_overlay(&self, id: &LayerId) {
+    pub fn remove_overlay(&self, id: &OverlayId) {
         remove(&self.overlay(id));
-        self.forget(id);
+        self.forget_overlay(id);
     }
 
     /// Removes the hot files of one VM.

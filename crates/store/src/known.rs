@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forkd_types::{ByteCount, LayerId};
+use forkd_types::{ByteCount, LayerId, OverlayId};
 
 use crate::{FileSum, StoreError, StoreFiles, space};
 
@@ -25,7 +25,7 @@ struct Files {
     /// Hot layers whose pages are what was written.
     good: BTreeSet<LayerId>,
     /// Frozen overlays that are on the disk and hold this.
-    overlays: BTreeMap<LayerId, FileSum>,
+    overlays: BTreeMap<OverlayId, FileSum>,
     /// The same of durable layers.
     durable: BTreeSet<LayerId>,
     /// When a layer was used last: the count of uses until then.
@@ -59,19 +59,23 @@ impl StoreFiles {
         self.known().good.remove(id);
     }
 
-    pub(crate) fn known_overlay(&self, id: &LayerId) -> Option<FileSum> {
+    pub(crate) fn known_overlay(&self, id: &OverlayId) -> Option<FileSum> {
         self.known().overlays.get(id).copied()
     }
 
-    pub(crate) fn note_overlay(&self, id: &LayerId, sum: FileSum) {
+    pub(crate) fn note_overlay(&self, id: &OverlayId, sum: FileSum) {
         self.known().overlays.insert(id.clone(), sum);
     }
 
-    /// The layer or overlay is gone.
-    pub(crate) fn forget(&self, id: &LayerId) {
+    /// The overlay is gone.
+    pub(crate) fn forget_overlay(&self, id: &OverlayId) {
+        self.known().overlays.remove(id);
+    }
+
+    /// The layer is gone.
+    pub(crate) fn forget_layer(&self, id: &LayerId) {
         let mut known = self.known();
         known.good.remove(id);
-        known.overlays.remove(id);
         known.durable.remove(id);
         known.used.remove(id);
         drop(known);

@@ -43,11 +43,13 @@ mod disk;
 mod edge;
 mod error;
 mod evict;
+mod file_set;
 mod files;
 mod flatten;
 mod index;
 mod known;
 mod layer;
+mod manifest;
 mod overlay;
 mod publish;
 mod recover;
@@ -62,15 +64,14 @@ pub use edge::Edge;
 pub use edge::watch_edges;
 pub use error::StoreError;
 pub use evict::HotUsage;
+pub use file_set::FileSet;
 pub use files::StoreFiles;
 pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
+pub use manifest::{MachineIdentity, SnapshotManifest};
 pub use recover::{Living, settle, sweep};
-pub use registry::{
-    MachineIdentity, Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotManifest,
-    SnapshotRow,
-};
+pub use registry::{Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotRow};
 pub use space::{allocated_bytes, free_bytes};
 pub use sum::FileSum;
 pub use view::{MappingPlan, PlannedRun};

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forkd_types::{ByteCount, LayerId};
+use forkd_types::{ByteCount, OverlayId};
 use serde_json::{Value, json};
 
 use crate::edge::{Edge, reach};
@@ -20,9 +20,9 @@ impl StoreFiles {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn create_overlay(&self, disk: ByteCount) -> Result<LayerId, StoreError> {
+    pub fn create_overlay(&self, disk: ByteCount) -> Result<OverlayId, StoreError> {
         let blank = self.blank_overlay(disk)?;
-        let id = LayerId::random();
+        let id = OverlayId::random();
         let path = self.overlay(&id);
         let copied = reach(Edge::Writing(&path))
             .and_then(|()| fs::copy(&blank, &path))
@@ -47,9 +47,9 @@ impl StoreFiles {
         &self,
         base: &Path,
         disk: ByteCount,
-        overlays: &[LayerId],
-    ) -> Result<LayerId, StoreError> {
-        let length = |id: &LayerId| {
+        overlays: &[OverlayId],
+    ) -> Result<OverlayId, StoreError> {
+        let length = |id: &OverlayId| {
             let path = self.overlay(id);
             let found = fs::metadata(&path);
             found.map_err(|source| StoreError::file("read disk overlay", &path, source))
@@ -68,7 +68,12 @@ impl StoreFiles {
         Ok(merged)
     }
 
-    fn copy_clusters(&self, base: &Path, from: &LayerId, to: &LayerId) -> Result<(), StoreError> {
+    fn copy_clusters(
+        &self,
+        base: &Path,
+        from: &OverlayId,
+        to: &OverlayId,
+    ) -> Result<(), StoreError> {
         let (from, to) = (self.overlay(from), self.overlay(to));
         let run = Command::new("qemu-img")
             // `-n`: the target exists. `-B`: what the source does not hold is left to the base.
@@ -91,7 +96,7 @@ impl StoreFiles {
         }
         // Under a name of its own first: two may be made at the same time, and a torn one must
         // never be copied.
-        let unfinished = path.with_extension(format!("{}.new", LayerId::random()));
+        let unfinished = path.with_extension(format!("{}.new", OverlayId::random()));
         let failed = |source| StoreError::file("create with qemu-img", &unfinished, source);
         let output = Command::new("qemu-img")
             .args(["create", "-q", "-f", "qcow2"])
@@ -138,7 +143,7 @@ mod tests {
         _hot: tempfile::TempDir,
         files: StoreFiles,
         base: PathBuf,
-        overlays: Vec<LayerId>,
+        overlays: Vec<OverlayId>,
         /// What the guest would read.
         model: Vec<u8>,
     }

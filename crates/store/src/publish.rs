@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::PoisonError;
 
-use forkd_types::LayerId;
+use forkd_types::{LayerId, OverlayId};
 
 use crate::disk::{checksum_runs, copy_runs, fresh, put, reserve, sync_directory, write_durable};
 use crate::edge::{Edge, reach};
@@ -25,7 +25,7 @@ impl StoreFiles {
         &self,
         manifest: &SnapshotManifest,
         part_done: &mut dyn FnMut(),
-    ) -> Result<BTreeMap<LayerId, FileSum>, StoreError> {
+    ) -> Result<BTreeMap<OverlayId, FileSum>, StoreError> {
         for id in &manifest.layers {
             self.publish_layer(id)?;
             part_done();
@@ -93,7 +93,7 @@ impl StoreFiles {
     /// there and matches `sum`.
     ///
     /// # Errors
-    /// As [`Self::publish_layer`]; [`StoreError::PartDamaged`] when there is no good copy.
+    /// As [`Self::publish_layer`]; [`StoreError::DeviceStateDamaged`] when there is no good copy.
     pub fn publish_device_state(&self, id: &LayerId, sum: &FileSum) -> Result<(), StoreError> {
         let durable = self.durable_device_state(id);
         if File::open(&durable).and_then(FileSum::of).is_ok_and(|found| found == *sum) {
@@ -108,7 +108,7 @@ impl StoreFiles {
     ///
     /// # Errors
     /// When the file is missing or the disk fails.
-    pub fn publish_overlay(&self, id: &LayerId) -> Result<FileSum, StoreError> {
+    pub fn publish_overlay(&self, id: &OverlayId) -> Result<FileSum, StoreError> {
         let path = self.overlay(id);
         let sum = File::open(&path)
             .and_then(|file| {

@@ -10,18 +10,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use forkd_types::{LayerId, SandboxId, SnapshotStatus};
+use forkd_types::{LayerId, OverlayId, SandboxId, SnapshotStatus};
 
 use crate::disk::remove;
-use crate::{Layer, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles};
+use crate::{FileSet, Layer, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles};
 
 /// What sandboxes that live on hold.
 #[derive(Debug, Clone, Default)]
 pub struct Living {
-    /// Memory layers that they map, or that their next branches build on.
-    pub layers: BTreeSet<LayerId>,
-    /// Overlays of their disks.
-    pub overlays: BTreeSet<LayerId>,
+    /// Memory layers that they map or that their next branches build on, and their disks.
+    pub files: FileSet,
     /// Their ids: their directories stay.
     pub sandboxes: BTreeSet<SandboxId>,
 }
@@ -127,24 +125,22 @@ impl StoreFiles {
 
 /// Removes files that no snapshot and no living sandbox lists, and views, which are made again.
 pub fn sweep(files: &StoreFiles, rows: &[SnapshotRow], living: &Living) {
-    let layers = rows.iter().flat_map(|row| &row.manifest.layers).chain(&living.layers);
-    let layers: BTreeSet<&LayerId> = layers.collect();
-    let overlays = rows.iter().flat_map(|row| &row.manifest.overlays).chain(&living.overlays);
-    let overlays: BTreeSet<&LayerId> = overlays.collect();
+    let listed: FileSet = rows.iter().map(|row| FileSet::from(&row.manifest)).collect();
+    let needed = listed.union(living.files.clone());
     for directory in [files.hot().join("layers"), files.state().join("layers")] {
         for name in names(&directory) {
             let known = name.split('.').next().and_then(|stem| stem.parse().ok());
             let is_view = name.ends_with(".view") || name.ends_with(".view-index");
             let unfinished = name.ends_with(".new") || is_view;
-            if unfinished || !known.is_some_and(|id: LayerId| layers.contains(&id)) {
+            if unfinished || !known.is_some_and(|id: LayerId| needed.layers.contains(&id)) {
                 remove_leftover(&directory.join(name));
             }
         }
     }
     let directory = files.state().join("overlays");
     for name in names(&directory) {
-        let known = name.strip_suffix(".qcow2").and_then(|stem| stem.parse::<LayerId>().ok());
-        if known.is_some_and(|id| !overlays.contains(&id)) || name.ends_with(".new") {
+        let known = name.strip_suffix(".qcow2").and_then(|stem| stem.parse::<OverlayId>().ok());
+        if known.is_some_and(|id| !needed.overlays.contains(&id)) || name.ends_with(".new") {
             remove_leftover(&directory.join(name));
         }
     }
@@ -209,8 +205,8 @@ mod tests {
             id
         }
 
-        fn overlay(&self) -> LayerId {
-            let id = LayerId::random();
+        fn overlay(&self) -> OverlayId {
+            let id = OverlayId::random();
             fs::write(self.files.overlay(&id), b"overlay").unwrap();
             id
         }
@@ -264,10 +260,10 @@ mod tests {
         let (layer, overlay) = (&row.manifest.layers[0], &row.manifest.overlays[0]);
         let (files, hot) = (&store.files, store.files.hot().join("layers"));
         for (name, path) in [
-            (layer, files.durable_pages(layer)),
-            (layer, files.durable_index(layer)),
-            (layer, files.durable_device_state(layer)),
-            (overlay, files.overlay(overlay)),
+            (layer.as_str(), files.durable_pages(layer)),
+            (layer.as_str(), files.durable_index(layer)),
+            (layer.as_str(), files.durable_device_state(layer)),
+            (overlay.as_str(), files.overlay(overlay)),
         ] {
             let away = files.state().join("away");
             fs::rename(&path, &away).unwrap();
@@ -275,7 +271,7 @@ mod tests {
             let found = store.recover(&Living::default());
             assert_eq!(found[0].status, SnapshotStatus::Failed, "{path:?}");
             let reason = found[0].error.clone().unwrap();
-            assert!(reason.contains(name.as_str()) && reason.contains("missing"), "{reason}");
+            assert!(reason.contains(name) && reason.contains("missing"), "{reason}");
             fs::rename(away, &path).unwrap();
             let found = store.recover(&Living::default());
             assert_eq!((found[0].status, &found[0].error), (SnapshotStatus::Ready, &None));
@@ -293,14 +289,13 @@ mod tests {
             fs::create_dir_all(store.files.vm_directory(id)).unwrap();
         }
         let living = Living {
-            layers: [layers[0].clone()].into(),
-            overlays: [overlays[0].clone()].into(),
+            files: FileSet::new([layers[0].clone()], [overlays[0].clone()]),
             sandboxes: [sandboxes[0].clone()].into(),
         };
         store.recover(&living);
         let there = |id: &LayerId| store.files.hot_pages(id).exists();
         assert!(there(&row.manifest.layers[0]) && there(&layers[0]) && !there(&layers[1]));
-        let there = |id: &LayerId| store.files.overlay(id).exists();
+        let there = |id: &OverlayId| store.files.overlay(id).exists();
         assert!(there(&row.manifest.overlays[0]) && there(&overlays[0]) && !there(&overlays[1]));
         let there = |id: &SandboxId| store.files.vm_directory(id).exists();
         assert!(there(&sandboxes[0]) && !there(&sandboxes[1]));

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forkd_types::{ByteCount, LayerId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
+use forkd_types::{ByteCount, OverlayId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
 use rusqlite::{Connection, ErrorCode, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::edge::{Edge, reach};
-use crate::{FileSum, StoreError};
+use crate::{SnapshotManifest, StoreError};
 
 /// What the removal of a row may need.
 const SPARE_BYTES: usize = 1 << 20;
@@ -51,52 +51,6 @@ const ADD_MACHINE_AND_OPTIONS: &str = "
 ALTER TABLE sandboxes ADD COLUMN machine TEXT;
 ALTER TABLE sandboxes ADD COLUMN options TEXT NOT NULL DEFAULT '{}';
 ";
-
-/// What device state is bound to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MachineIdentity {
-    /// The VMM's version.
-    pub vmm_version: String,
-    /// `kvm` or `tcg`.
-    pub accelerator: String,
-    /// CPU model.
-    pub cpu_model: String,
-}
-
-impl std::fmt::Display for MachineIdentity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "QEMU {} ({}, {})", self.vmm_version, self.accelerator, self.cpu_model)
-    }
-}
-
-/// What a snapshot consists of. Nothing in it is live: no path, descriptor or process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SnapshotManifest {
-    /// The image at the root of the lineage.
-    pub image: String,
-    /// Content hash of that image; another image of the same name does not fit.
-    pub image_hash: String,
-    /// Guest RAM.
-    pub memory: ByteCount,
-    /// Virtual CPUs.
-    pub vcpus: u32,
-    /// Memory layers, base first. The device state goes by the last one's name.
-    pub layers: Vec<LayerId>,
-    /// Frozen disk overlays, lowest first; empty for an image without disk.
-    pub overlays: Vec<LayerId>,
-    /// Frozen overlays as they were when they became durable.
-    #[serde(default)]
-    pub overlay_sums: BTreeMap<LayerId, FileSum>,
-    /// The device state; known when the snapshot is ready.
-    #[serde(default)]
-    pub device_state: Option<FileSum>,
-    /// What the device state needs.
-    pub machine: MachineIdentity,
-    /// The snapshot below.
-    pub parent_tag: Option<SnapshotTag>,
-    /// The sandbox that it was branched from.
-    pub branched_from: Option<SandboxId>,
-}
 
 /// Figures of the branch that made a snapshot, microseconds by phase name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,7 +120,7 @@ pub struct SandboxRow {
     /// When it was requested.
     pub created_at: SystemTime,
     /// Overlays that belong to it and to no snapshot.
-    pub overlays: Vec<LayerId>,
+    pub overlays: Vec<OverlayId>,
     /// What its machine consists of, in the engine's own words; none before it runs.
     pub machine: Option<String>,
     /// What its creator wanted.
@@ -357,7 +311,7 @@ impl Registry {
 }
 
 fn write_snapshot(connection: &Connection, row: &SnapshotRow) -> Result<(), StoreError> {
-    let manifest = to_json("snapshot", row.tag.as_str(), &row.manifest)?;
+    let manifest = row.manifest.encode(&row.tag)?;
     let figures = row.figures.as_ref();
     let figures = figures.map(|f| to_json("snapshot", row.tag.as_str(), f)).transpose()?;
     connection.execute(
@@ -392,15 +346,17 @@ fn snapshot_row(row: &Row<'_>) -> Result<SnapshotRow, StoreError> {
     let name: String = row.get("tag")?;
     let damaged =
         |how: String| StoreError::RowDamaged { what: "snapshot", name: name.clone(), how };
+    let tag: SnapshotTag =
+        name.parse().map_err(|e: forkd_types::TagError| damaged(e.to_string()))?;
     let manifest: String = row.get("manifest")?;
     let figures: Option<String> = row.get("figures")?;
     Ok(SnapshotRow {
-        tag: name.parse().map_err(|e: forkd_types::TagError| damaged(e.to_string()))?,
+        manifest: SnapshotManifest::decode(&tag, &manifest)?,
+        tag,
         status: named(&SnapshotStatus::ALL, SnapshotStatus::name, &row.get::<_, String>("status")?)
             .ok_or_else(|| damaged("its status is unknown".to_owned()))?,
         durable: row.get("durable")?,
         created_at: from_unix_ms(row.get("created_unix_ms")?),
-        manifest: serde_json::from_str(&manifest).map_err(|e| damaged(e.to_string()))?,
         figures: figures
             .map(|text| serde_json::from_str(&text))
             .transpose()
@@ -453,7 +409,10 @@ fn from_unix_ms(milliseconds: i64) -> SystemTime {
 
 #[cfg(test)]
 mod tests {
+    use forkd_types::LayerId;
+
     use super::*;
+    use crate::{FileSum, MachineIdentity};
 
     fn snapshot(tag: &str) -> SnapshotRow {
         SnapshotRow {
@@ -469,7 +428,7 @@ mod tests {
                 layers: vec![LayerId::random()],
                 overlays: vec![],
                 overlay_sums: BTreeMap::from([(
-                    LayerId::random(),
+                    OverlayId::random(),
                     FileSum { bytes: ByteCount::new(7), crc32: 9 },
                 )]),
                 device_state: Some(FileSum { bytes: ByteCount::new(8), crc32: 10 }),
@@ -497,7 +456,7 @@ mod tests {
             process: Some((123, 456)),
             state: SandboxState::Running,
             created_at: row.created_at,
-            overlays: vec![LayerId::random()],
+            overlays: vec![OverlayId::random()],
             machine: Some("{}".to_owned()),
             options: SandboxOptionsRow {
                 metadata: BTreeMap::from([("user".to_owned(), "é".to_owned())]),

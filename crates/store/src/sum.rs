@@ -5,15 +5,11 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use forkd_types::{ByteCount, LayerId};
+use forkd_types::{ByteCount, LayerId, OverlayId};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::{CHUNK_BYTES, Rest, put};
 use crate::{StoreError, StoreFiles};
-
-/// How names of these parts begin in errors.
-const DEVICE_STATE: &str = "the device state";
-const OVERLAY: &str = "the disk overlay";
 
 /// What a file held when it was sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +75,7 @@ impl StoreFiles {
     /// checksum; a hot copy that is missing or damaged is made anew from the durable one.
     ///
     /// # Errors
-    /// [`StoreError::PartDamaged`] when there is no good copy, or no checksum.
+    /// [`StoreError::DeviceStateDamaged`] when there is no good copy, or no checksum.
     pub fn require_device_state(
         &self,
         id: &LayerId,
@@ -87,7 +83,7 @@ impl StoreFiles {
     ) -> Result<PathBuf, StoreError> {
         let Some(sum) = sum else {
             let how = "missing: the snapshot's row has no checksum of it".to_owned();
-            return Err(StoreError::PartDamaged { what: DEVICE_STATE, id: id.clone(), how });
+            return Err(StoreError::DeviceStateDamaged { id: id.clone(), how });
         };
         let (hot, durable) = (self.hot_device_state(id), self.durable_device_state(id));
         let Some(of_hot) = problem(&hot, sum)? else { return Ok(hot) };
@@ -96,7 +92,7 @@ impl StoreFiles {
                 true => of_durable,
                 false => format!("{of_hot}; its durable copy is {of_durable}"),
             };
-            return Err(StoreError::PartDamaged { what: DEVICE_STATE, id: id.clone(), how });
+            return Err(StoreError::DeviceStateDamaged { id: id.clone(), how });
         }
         if of_hot != "missing" {
             tracing::warn!(layer = %id, how = of_hot, "damaged device state was made anew");
@@ -111,16 +107,14 @@ impl StoreFiles {
     /// durable and must merely be there.
     ///
     /// # Errors
-    /// [`StoreError::PartDamaged`] when it is missing or damaged.
-    pub fn require_overlay(&self, id: &LayerId, sum: Option<&FileSum>) -> Result<(), StoreError> {
+    /// [`StoreError::OverlayDamaged`] when it is missing or damaged.
+    pub fn require_overlay(&self, id: &OverlayId, sum: Option<&FileSum>) -> Result<(), StoreError> {
         self.require_overlay_length(id, sum)?;
         let known = self.known_overlay(id);
         let Some(sum) = sum.filter(|sum| known != Some(**sum)) else { return Ok(()) };
         match problem(&self.overlay(id), sum)? {
             None => self.note_overlay(id, *sum),
-            Some(how) => {
-                return Err(StoreError::PartDamaged { what: OVERLAY, id: id.clone(), how });
-            }
+            Some(how) => return Err(StoreError::OverlayDamaged { id: id.clone(), how }),
         }
         Ok(())
     }
@@ -128,7 +122,7 @@ impl StoreFiles {
     /// As [`Self::require_overlay`], without reading it.
     pub(crate) fn require_overlay_length(
         &self,
-        id: &LayerId,
+        id: &OverlayId,
         sum: Option<&FileSum>,
     ) -> Result<(), StoreError> {
         let path = self.overlay(id);
@@ -140,9 +134,7 @@ impl StoreFiles {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some("missing".to_owned()),
             Err(source) => return Err(StoreError::file("ask for the size of", path, source)),
         };
-        how.map_or(Ok(()), |how| {
-            Err(StoreError::PartDamaged { what: OVERLAY, id: id.clone(), how })
-        })
+        how.map_or(Ok(()), |how| Err(StoreError::OverlayDamaged { id: id.clone(), how }))
     }
 }
 
@@ -204,17 +196,18 @@ mod tests {
     fn a_damaged_overlay_is_refused_by_name_once_it_was_durable() {
         for (words, damage) in DAMAGES {
             let store = Store::new();
-            let path = store.files.overlay(&store.id);
+            let id = OverlayId::random();
+            let path = store.files.overlay(&id);
             fs::write(&path, b"devices").unwrap();
-            let sum = store.files.publish_overlay(&store.id).unwrap();
+            let sum = store.files.publish_overlay(&id).unwrap();
             damage(&path);
             // Another process: this one knows what it has written.
             let files = StoreFiles::open(store.files.state(), store.files.hot()).unwrap();
-            let error = files.require_overlay(&store.id, Some(&sum)).unwrap_err();
+            let error = files.require_overlay(&id, Some(&sum)).unwrap_err();
             assert!(error.is_damage() && error.to_string().contains(words), "{error}");
-            assert!(error.to_string().contains(store.id.as_str()), "{error}");
+            assert!(error.to_string().contains(id.as_str()), "{error}");
             fs::write(&path, b"devices").unwrap();
-            files.require_overlay(&store.id, Some(&sum)).unwrap();
+            files.require_overlay(&id, Some(&sum)).unwrap();
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use forkd_store::Registry;
+use forkd_store::{FileSet, Registry};
 
 use crate::Lab;
 
@@ -43,11 +43,11 @@ impl Lab {
         let registry = config.state_dir.join("registry.sqlite");
         let registry = Registry::open(&registry).expect("the registry opens");
         let mut known = BTreeSet::new();
-        for row in registry.snapshots().expect("the registry can be read") {
-            let ids = row.manifest.layers.iter().chain(&row.manifest.overlays);
-            known.extend(ids.map(ToString::to_string));
-        }
-        known.extend(self.engine.held_by_sandboxes().iter().map(ToString::to_string));
+        let rows = registry.snapshots().expect("the registry can be read");
+        let listed = rows.iter().map(|row| FileSet::from(&row.manifest));
+        let needed = listed.chain([self.engine.claimed_by_sandboxes()]).collect::<FileSet>();
+        known.extend(needed.layers.iter().map(ToString::to_string));
+        known.extend(needed.overlays.iter().map(ToString::to_string));
         for sandbox in self.engine.sandboxes() {
             known.insert(sandbox.id.to_string());
             known.extend(sandbox.pid.into_iter().flat_map(files_of));

@@ -112,8 +112,13 @@ id_type!(
     SandboxId, "sandbox", "sb-", 12
 );
 id_type!(
-    /// Names one immutable memory layer, or one disk overlay.
+    /// Names one immutable memory layer.
     LayerId, "layer", "ly-", 16
+);
+id_type!(
+    /// Names one disk overlay. It looks like a layer's id: files and manifests on disk are so
+    /// named, and each kind has a directory and a field of its own.
+    OverlayId, "disk overlay", "ly-", 16
 );
 id_type!(
     /// Names one long request.

@@ -12,9 +12,13 @@ mod id;
 pub mod limit;
 mod size;
 mod state;
+mod stopped;
 
 pub use branch::{BranchMode, BranchPhase, PhaseTimes, UnknownMode};
 pub use histogram::TimeHistogram;
-pub use id::{IdError, LayerId, OperationId, ProcessId, SandboxId, SnapshotTag, TagError};
+pub use id::{
+    IdError, LayerId, OperationId, OverlayId, ProcessId, SandboxId, SnapshotTag, TagError,
+};
 pub use size::{ByteCount, PAGE_BYTES, PageCount, PageIndex, PageRun, SizeError};
 pub use state::{SandboxState, SnapshotStatus};
+pub use stopped::GuestStopped;

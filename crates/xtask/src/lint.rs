@@ -1,4 +1,5 @@
-//! `lint`: formatting, clippy, generated files, the SDKs and the house rules. All of them run, whatever fails first.
+//! `lint`: formatting, clippy, generated files, the SDKs and the house rules. All of them run,
+//! whatever fails first.
 
 use std::process::ExitCode;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forkd_store::SnapshotRow;
-use forkd_types::{LayerId, SnapshotStatus};
+use forkd_types::{OverlayId, SnapshotStatus};
 use serde::{Deserialize, Serialize};
 
 /// Pages of each machine.
@@ -47,7 +47,7 @@ pub(crate) struct Content {
     /// For each page the number that its bytes follow from; 0 is a page of zeros.
     pub(crate) memory: Vec<u64>,
     /// Its overlays, lowest first, with the numbers that their bytes follow from.
-    pub(crate) disk: Vec<(LayerId, u64)>,
+    pub(crate) disk: Vec<(OverlayId, u64)>,
     /// The number that its device state follows from.
     pub(crate) device: u64,
 }

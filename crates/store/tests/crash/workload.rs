@@ -4,13 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::str::FromStr;
 
 use forkd_store::{
-    Chain, LayerWriter, MachineIdentity, Registry, SandboxRow, SnapshotManifest, SnapshotRow,
-    StoreError, StoreFiles, flatten,
+    Chain, FileSet, LayerWriter, MachineIdentity, Registry, SandboxRow, SnapshotManifest,
+    SnapshotRow, StoreError, StoreFiles, flatten,
 };
 use forkd_types::{
-    ByteCount, LayerId, PageIndex, PageRun, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
+    ByteCount, LayerId, OverlayId, PageIndex, PageRun, SandboxId, SandboxState, SnapshotStatus,
+    SnapshotTag,
 };
 
 use crate::log::{Line, Log};
@@ -153,7 +155,7 @@ impl Workload {
             }
         }
         content.device = self.dice.roll();
-        let overlay = LayerId::random();
+        let overlay = OverlayId::random();
         content.disk.push((overlay.clone(), self.dice.roll()));
         let row = self.reserve(&tag, below.as_ref(), &content)?;
         self.write_overlay(&overlay, content.disk[content.disk.len() - 1].1)?;
@@ -194,7 +196,7 @@ impl Workload {
     }
 
     /// As a VMM does: nothing of it is flushed.
-    fn write_overlay(&self, id: &LayerId, number: u64) -> Result<(), StoreError> {
+    fn write_overlay(&self, id: &OverlayId, number: u64) -> Result<(), StoreError> {
         let path = self.files.overlay(id);
         self.log.line(&Line::Making(path.clone()));
         fs::write(&path, file_bytes(number)).unwrap();
@@ -206,7 +208,7 @@ impl Workload {
         &mut self,
         mut row: SnapshotRow,
         layers: Vec<LayerId>,
-        overlays: Vec<LayerId>,
+        overlays: Vec<OverlayId>,
         device: u64,
     ) -> Result<(), StoreError> {
         let top = layers.last().unwrap().clone();
@@ -261,22 +263,13 @@ impl Workload {
 
     /// Removes what nothing lists.
     fn collect_all(&self) {
-        let rows = || self.rows.iter().map(|row| &row.manifest);
-        let listed: BTreeSet<&LayerId> =
-            rows().flat_map(|row| row.layers.iter().chain(&row.overlays)).collect();
-        let is_garbage = |id: &LayerId| !listed.contains(id);
-        for directory in [self.files.hot().join("layers"), self.files.state().join("layers")] {
-            ids(&directory).iter().filter(|id| is_garbage(id)).for_each(|id| {
-                self.files.remove_layer(id);
-            });
-        }
-        let held: BTreeSet<LayerId> =
-            self.sandboxes().into_iter().flat_map(|row| row.overlays).collect();
-        for id in ids(&self.files.state().join("overlays")) {
-            if is_garbage(&id) && !held.contains(&id) {
-                self.files.remove_overlay(&id);
-            }
-        }
+        let listed: FileSet = self.rows.iter().map(|row| FileSet::from(&row.manifest)).collect();
+        let held = self.sandboxes().into_iter().flat_map(|row| row.overlays);
+        let needed = listed.union(FileSet::new([], held));
+        let (hot, state) = (self.files.hot(), self.files.state());
+        let layers = ids(&hot.join("layers")).into_iter().chain(ids(&state.join("layers")));
+        let found = FileSet::new(layers, ids(&state.join("overlays")));
+        self.files.remove_files(&found.minus(&needed));
     }
 
     /// Uses a snapshot as a child does.
@@ -299,7 +292,7 @@ impl Workload {
             known[0].overlays.iter().for_each(|id| self.files.remove_overlay(id));
             return Ok(());
         }
-        let overlay = LayerId::random();
+        let overlay = OverlayId::random();
         let row = SandboxRow {
             id: SandboxId::random(),
             snapshot_tag: self.free_tag(),
@@ -357,7 +350,7 @@ fn blank_row(tag: &SnapshotTag, content: String, parent: Option<SnapshotTag>) ->
 }
 
 /// Ids that files of a directory go by.
-pub(crate) fn ids(directory: &Path) -> BTreeSet<LayerId> {
+pub(crate) fn ids<Id: FromStr + Ord>(directory: &Path) -> BTreeSet<Id> {
     let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter_map(|name| name.to_str()?.split('.').next()?.parse().ok()).collect()
 }

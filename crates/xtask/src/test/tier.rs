@@ -360,6 +360,14 @@ mod tests {
     }
 
     #[test]
+    fn the_document_lists_the_tiers_in_their_order() {
+        let page = include_str!("../../../../docs/testing.md");
+        let table = page.split_once("| tier | what | needs |\n|---|---|---|\n").unwrap().1;
+        let rows = table.lines().map_while(|line| line.strip_prefix("| ")?.split(" |").next());
+        assert!(rows.eq(Tier::ALL.map(Tier::name)));
+    }
+
+    #[test]
     fn linux_versions_compare_as_numbers() {
         assert_eq!(linux_version("6.1.0-37-cloud-amd64\n"), Some((6, 1)));
         assert!(linux_version("5.4.0").unwrap() < LINUX_MINIMUM);

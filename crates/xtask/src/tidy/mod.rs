@@ -6,7 +6,8 @@
 //! | file and line length | `rust.rs` |
 //! | which crate may import which | `imports.rs` |
 //! | no circle between the files of a crate | `circles.rs`, `modules.rs` |
-//! | words that tell history or unfinished work | `words.rs` |
+//! | tables of the documents that list code | `tables.rs` |
+//! | words that tell history or unfinished work, names that are not the field's | `words.rs` |
 //! | one title per page, a README that is read | `markdown.rs` |
 
 mod circles;
@@ -16,6 +17,7 @@ mod markdown;
 mod modules;
 mod rust;
 mod source;
+mod tables;
 mod words;
 
 pub(crate) use self::imports::{Metadata, metadata};
@@ -46,6 +48,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     findings.extend(circles::check(workspace, &packages));
     let mut files = Vec::new();
     collect(&workspace.root, Path::new(""), &mut files)?;
+    findings.extend(tables::check(workspace, &files));
     for path in &files {
         // What is not text has no style.
         if let Ok(text) = fs::read_to_string(workspace.root.join(path)) {
