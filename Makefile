@@ -1,6 +1,6 @@
-xtask := cargo run -q --locked -p xtask --profile dev --
+xtask := sh crates/xtask/cargo.sh run -q --locked -p xtask --profile dev --
 
-.PHONY: demo test test-kvm conformance lint prove crash fuzz images build sdk setup
+.PHONY: demo test test-kvm conformance lint prove crash fuzz images build generate setup
 demo: ; @$(xtask) demo
 test: ; @$(xtask) test
 test-kvm: ; @$(xtask) test kvm
@@ -11,5 +11,5 @@ crash: ; @$(xtask) crash $(if $(N),--crashes $(N)) $(if $(SEED),--seed $(SEED))
 fuzz: ; @$(xtask) fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(TARGETS)
 images: ; @$(xtask) images
 build: ; @$(xtask) build
-sdk: ; @$(xtask) sdk
+generate: ; @$(xtask) generate $(if $(CHECK),--check)
 setup: ; @$(xtask) setup

@@ -52,9 +52,10 @@ class Daemon:
         size = ("--mem-size-mib", str(MEM_SIZE_MIB), "--vcpus", str(VCPUS))
         self.forkd.run("template", "build", IMAGE, "--tag", self.tag, *size, "--warm", WARM)
 
-    def fork(self) -> str:
+    def fork(self) -> dict[str, Any]:
         """A sandbox of the template."""
-        return str(self.forkd.run("fork", self.tag, "-n", "1")[0]["id"])
+        sandbox: dict[str, Any] = self.forkd.run("fork", self.tag, "-n", "1")[0]
+        return sandbox
 
     def close(self) -> None:
         """Removes all that this run has made, however far it came."""

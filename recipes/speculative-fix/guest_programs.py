@@ -86,6 +86,7 @@ class Status:
     answer: dict[str, Any]
     asked_unix: float
     heard_unix: float
+    clock_late_secs: float
 
     def __getitem__(self, key: str) -> Any:
         return self.answer[key]
@@ -103,6 +104,8 @@ class Guest:
 
     forkd: Forkd
     sandbox: str
+    # How late its clock may be: it was told the time while it started, and a pause holds it.
+    clock_late_ms: float
     show: bool = False
 
     def ask(self, *words: str) -> dict[str, Any]:
@@ -116,7 +119,8 @@ class Guest:
     def status(self) -> Status:
         """How far the worker has come."""
         asked = time.time()
-        return Status(self.ask("worker", "status"), asked, time.time())
+        answer = self.ask("worker", "status")
+        return Status(answer, asked, time.time(), self.clock_late_ms / 1000)
 
     def state_hash(self) -> str:
         """The hash of the worker's state."""

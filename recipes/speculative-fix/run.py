@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -42,8 +43,9 @@ def set_up(daemon: Daemon, console: Console) -> Guest:
     begun = time.monotonic()
     daemon.build()
     console.note(f"booted, warmed up and frozen in {time.monotonic() - begun:.1f} s")
-    sandbox = daemon.fork()
-    guest = Guest(daemon.forkd, sandbox, show=True)
+    started = daemon.fork()
+    sandbox = str(started["id"])
+    guest = Guest(daemon.forkd, sandbox, started["start_ms"], show=True)
     archive = daemon.temporary / "payouts.tar"
     programs.archive(archive)
     daemon.forkd.run("cp", str(archive), f"{sandbox}:{programs.shared.HOME}/")
@@ -83,9 +85,10 @@ def branch(
     requested = time.monotonic()
     count = len(CANDIDATES)
     answer = guest.forkd.run("branch", guest.sandbox, "-n", str(count), partly=True)
-    children = [child["sandbox"]["id"] for child in answer["children"] if "sandbox" in child]
+    children = [child["sandbox"] for child in answer["children"] if "sandbox" in child]
     errors = [child["error"]["error"] for child in answer["children"] if "error" in child]
-    source.holds("children started", len(children) == count, [*children, *errors], count)
+    found = [*(child["id"] for child in children), *errors]
+    source.holds("children started", len(children) == count, found, count)
     console.note(
         f"source paused for {answer['pause_ms']:.2f} ms, snapshot ready after "
         f"{answer['ready_ms']:.0f} ms, {len(children)} children"
@@ -94,7 +97,13 @@ def branch(
     outcomes, broken = [], []
     with ThreadPoolExecutor(count) as pool:
         trials = {
-            child: pool.submit(try_out, Guest(guest.forkd, child), candidate, before, requested)
+            child["id"]: pool.submit(
+                try_out,
+                Guest(guest.forkd, child["id"], child["start_ms"]),
+                candidate,
+                before,
+                requested,
+            )
             for child, candidate in zip(children, CANDIDATES, strict=False)
         }
         try:
@@ -133,7 +142,7 @@ def show_child_commands(console: Console) -> None:
 def story(daemon: Daemon, console: Console) -> tuple[Measured, list[Checks]]:
     """The whole demonstration, without an opinion on it."""
     shown = set_up(daemon, console)
-    quiet = Guest(daemon.forkd, shown.sandbox)
+    quiet = replace(shown, show=False)
     floor = floor_of(quiet)
     before = look(shown, console)
     source = Checks(f"{shown.sandbox} (source)")
@@ -144,7 +153,7 @@ def story(daemon: Daemon, console: Console) -> tuple[Measured, list[Checks]]:
     answer, outcomes, broken = branch(quiet, before, source, console)
     gaps = stall.result(quiet, requested_unix)
     console.note("and the same questions to the source again")
-    after = facts(quiet)
+    after = facts(replace(quiet, clock_late_ms=quiet.clock_late_ms + answer["pause_ms"]))
     check_isolated(source, before, after)
     source.equal("the finished journal", quiet.finish_journal(), programs.journal_sha256())
     for name, measurement in (("floor", floor), ("branch", gaps)):

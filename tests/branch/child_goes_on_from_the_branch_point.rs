@@ -25,9 +25,9 @@ fn child_and_source_both_count_on_from_the_branch_point() {
         assert!(before > 0 && in_child >= before, "{before} before, {in_child} in the child");
         for (name, guest) in [("source", &source), ("child", child)] {
             let first = count(guest).await;
-            guest.sh("sleep 0.3").await;
-            let second = count(guest).await;
-            assert!(second > first, "the {name} stands still at {first}");
+            let grows = format!("until test $(wc -c < /tmp/count) -gt {first}; do :; done");
+            let grown = guest.try_sh(&grows).await;
+            assert!(grown.is_ok_and(|it| it.code == 0), "the {name} stands still at {first}");
         }
         let report = lab.engine.snapshot(&tag).unwrap().branch.unwrap();
         let held = report.held_by_vmm.unwrap();

@@ -13,7 +13,7 @@ use forkd_client::{Client, ClientError, EventFilter, EventStream, ServerEvent, T
 use crate::forkd::Forkd;
 
 /// Longest wait for something that must happen.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 #[tokio::test]
 async fn events_and_operations_reach_clients() {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal};
 
 use crate::forkd::Forkd;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 fn runs(pid: u64) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

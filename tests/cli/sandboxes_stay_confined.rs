@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::forkd::Forkd;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 const LIMIT: &str = "memory limit of 96 MiB";
 /// More than the limit leaves to the guest.
 const FILL: &str = "dd if=/dev/zero of=/tmp/fill bs=1M count=90 2> /dev/null";

@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 
 use crate::forkd::Forkd;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// A sandbox and its client.
 struct Scene {

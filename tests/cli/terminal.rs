@@ -14,7 +14,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// Longest wait for something that must appear.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// A program on a terminal of its own.
 pub(crate) struct Session {

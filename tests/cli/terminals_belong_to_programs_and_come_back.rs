@@ -29,7 +29,7 @@ fn shell(forkd: &Forkd, id: &str) {
     session.shows("term=xterm-256color");
     assert!(!session.is_as_usual(), "keys belong to the program");
     session.resize(50, 132);
-    session.types("sleep 1; stty size\r");
+    session.types("until stty size | grep 132; do :; done\r");
     session.shows("\n50 132\r\n");
     session.types("echo begin; cat\r");
     session.shows("\nbegin\r\n");

@@ -20,7 +20,7 @@ const CLIENTS: u64 = 50;
 const REQUESTS_EACH: u64 = 20;
 /// Sandboxes beyond these are not started: each takes a processor for a while.
 const SANDBOXES_MAX: usize = 6;
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 /// Connections that this program's own client keeps for its next request.
 const OWN_CONNECTIONS_MAX: usize = 4;
 /// What the allocator and caches may keep.

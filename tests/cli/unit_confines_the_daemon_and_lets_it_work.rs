@@ -22,7 +22,7 @@ const EXPOSURE_MAX: &str = "30";
 const DISPENSABLE: [&str; 3] = ["io_uring_setup", "seccomp", "fchown"];
 /// Made by what stands for the service manager.
 const OF_SETPRIV: &str = "capset";
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Settings of the unit by name; those that are given more than once in their order.
 fn unit() -> BTreeMap<String, Vec<String>> {

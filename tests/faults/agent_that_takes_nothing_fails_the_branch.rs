@@ -5,11 +5,12 @@
 //! Method: the agent is stopped and sent more than the guest's kernel and the socket hold. Breaks
 //! when a branch waits for the agent without end, or does not wait and tears what is on the way.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forkd_engine::guest::EvalRequest;
 use forkd_testkit::{Lab, block_on};
 use forkd_types::SandboxState;
+use tokio::task::JoinHandle;
 
 use crate::scene::{ALONE, AgentSwitch, FREEZER};
 
@@ -40,10 +41,9 @@ fn a_branch_of_a_guest_whose_agent_takes_nothing_fails_before_the_pause() {
             }));
             tokio::time::sleep(Duration::from_millis(400)).await;
         }
-        let begun = Instant::now();
         let error = source.try_branch_as(&"stuck".parse().unwrap()).await.unwrap_err().to_string();
-        assert!(begun.elapsed() < Duration::from_secs(5), "took {:?}", begun.elapsed());
         assert!(error.contains("quiesce"), "{error}");
+        assert!(!evals.iter().any(JoinHandle::is_finished), "it waited until the agent was back");
         lab.wait_state(&source.id, SandboxState::Running).await;
         agent.wait_alive().await;
         for eval in evals {

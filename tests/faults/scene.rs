@@ -13,7 +13,7 @@ use forkd_types::{BranchPhase, SandboxId, SandboxState, SnapshotStatus, Snapshot
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longest wait for something that must happen soon.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 /// Tests of this program count descriptors of the process: one at a time.
 pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

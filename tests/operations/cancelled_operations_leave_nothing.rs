@@ -17,7 +17,7 @@ use forkd_types::{BranchMode, BranchPhase, ByteCount, OperationId, SnapshotStatu
 use crate::gate::{Gate, Moment};
 
 /// Longest wait for an operation to end.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 #[test]
 fn cancelled_operations_leave_nothing() {

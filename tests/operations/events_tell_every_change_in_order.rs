@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forkd_engine::{Change, DeletePolicy, EventReader, Next};
+use forkd_engine::{Change, DeletePolicy, EventReader, Next, Operation, OperationState};
 use forkd_testkit::{Lab, block_on};
 use forkd_types::SandboxState;
 
@@ -19,7 +19,7 @@ fn events_tell_every_change_in_order() {
         let mut absent = lab.engine.events(None);
         let template = lab.template("tiny", 128).await;
         lab.wait_durable(&template).await;
-        let mut seen = read(&mut absent).await;
+        let mut seen = read(&lab, &mut absent).await;
         let last = absent.last();
         drop(absent);
         let source = lab.one(&template).await;
@@ -33,8 +33,8 @@ fn events_tell_every_change_in_order() {
         source.remove().await;
         lab.engine.delete_snapshot(&branched, DeletePolicy::Refuse).await.unwrap();
 
-        seen.extend(read(&mut lab.engine.events(Some(last))).await);
-        let all = read(&mut steady).await;
+        seen.extend(read(&lab, &mut lab.engine.events(Some(last))).await);
+        let all = read(&lab, &mut steady).await;
         assert_eq!(seen, all, "a reader that resumes has lost or repeated something");
         let life = |of: &str| all.get(of).cloned().unwrap_or_default();
         let snapshot = ["snapshot.writing", "snapshot.ready", "snapshot.durable"];
@@ -54,11 +54,13 @@ fn events_tell_every_change_in_order() {
     });
 }
 
-/// The names of all events that have happened, by what they are about.
-async fn read(reader: &mut EventReader) -> BTreeMap<String, Vec<&'static str>> {
+/// The names of all events up to the end of every operation, by what they are about.
+async fn read(lab: &Lab, reader: &mut EventReader) -> BTreeMap<String, Vec<&'static str>> {
     let mut names: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
-    let enough = Duration::from_millis(300);
-    while let Ok(next) = tokio::time::timeout(enough, reader.next()).await {
+    let running = |operation: &Operation| operation.state == OperationState::Running;
+    lab.wait_until("operations end", || !lab.engine.operations().iter().any(running)).await;
+    // What has happened is told without waiting.
+    while let Ok(next) = tokio::time::timeout(Duration::ZERO, reader.next()).await {
         let Some(Next::Event(change)) = next else { panic!("{next:?}") };
         let about = match &*change {
             Change::Sandbox(_, sandbox) => sandbox.id.to_string(),

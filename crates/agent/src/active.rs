@@ -9,7 +9,8 @@ use forkd_protocol::{CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, Reply, code, credit_
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::termios::Winsize;
 
-use crate::outbox::{Outbox, Pushed, lock};
+use crate::outbox::{Outbox, Pushed};
+use crate::sync::lock;
 
 /// Input that a request buffers at most, in credit.
 const INPUT_WINDOW: u64 = 256 * 1024;

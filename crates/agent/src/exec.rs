@@ -14,9 +14,9 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::active::{Active, Input, Refusal};
 use crate::environment::{self, Unresolved};
-use crate::outbox::lock;
 use crate::pipes::{Forwarded, OutputPipe, Stream};
 use crate::process::{Exit, Processes};
+use crate::sync::lock;
 use crate::terminal::{self, Terminal};
 
 /// How long output of background processes is still taken after the program itself ended.

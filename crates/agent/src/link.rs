@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::outbox::lock;
+use crate::sync::lock;
 
 /// A byte stream that outlives its peers. One thread reads, another one writes.
 pub(crate) trait Link: Send + Sync {

@@ -35,6 +35,7 @@ mod power;
 mod process;
 mod renew;
 mod server;
+mod sync;
 mod terminal;
 mod tree;
 mod watch;

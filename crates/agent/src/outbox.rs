@@ -1,22 +1,19 @@
 //! What waits to be sent to the host: bounded, and emptied when a new epoch begins.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forkd_protocol::{DELIMITER, Reply, encode_reply};
 
 use crate::link::Link;
+use crate::sync::lock;
 
 /// Frames of requests wait when more than this waits already, in bytes.
 const QUEUE_BYTES_MAX: usize = 512 * 1024;
 
 /// Direct answers of the reader thread, which never waits: more of them are dropped.
 const DIRECT_REPLIES_MAX: usize = 1024;
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What became of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

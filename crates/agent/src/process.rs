@@ -15,7 +15,7 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process_group, wait, waitid,
 };
 
-use crate::outbox::lock;
+use crate::sync::lock;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

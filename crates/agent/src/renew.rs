@@ -16,8 +16,8 @@ use rustix::time::{ClockId, Timespec, clock_settime};
 
 use crate::active::Refusal;
 use crate::environment;
-use crate::outbox::lock;
 use crate::process::Processes;
+use crate::sync::lock;
 
 /// Where an image puts programs that must run in every new child.
 const HOOKS: &str = "/etc/forkd/on-fork.d";

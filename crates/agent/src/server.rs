@@ -14,9 +14,10 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::active::{Active, Refusal};
 use crate::eval::{EvalService, Job};
 use crate::link::Link;
-use crate::outbox::{Outbox, lock};
+use crate::outbox::Outbox;
 use crate::pipes::{OutputPipe, drain};
 use crate::process::Processes;
+use crate::sync::lock;
 use crate::{environment, exec, files, log, power, renew, terminal, tree, watch};
 
 /// Most requests under way, those of older epochs included.

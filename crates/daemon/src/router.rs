@@ -187,7 +187,7 @@ mod tests {
             std::fs::write(&path, &current).unwrap();
         }
         let committed = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(committed == current, "run the tests with FORKD_UPDATE=1 and commit the change");
+        assert!(committed == current, "run `make generate` and commit the change");
     }
 
     #[test]

@@ -14,7 +14,6 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
-use crate::Guest;
 use crate::guard::Guard;
 
 /// Runs a test's future on the runtime that all tests of the program share: the engine's tasks live
@@ -170,29 +169,5 @@ impl Lab {
             warm: Vec::new(),
         };
         self.engine.build_template(request, Arc::new(NoProgress)).await
-    }
-
-    /// A fresh sandbox of the `tiny` template.
-    pub async fn tiny(&self) -> Guest<'_> {
-        let tag = self.template("tiny", 128).await;
-        self.one(&tag).await
-    }
-
-    /// A fresh sandbox of the `python` template.
-    pub async fn python(&self) -> Guest<'_> {
-        let tag = self.template("python", 256).await;
-        self.one(&tag).await
-    }
-
-    /// One child of a snapshot.
-    pub async fn one(&self, tag: &SnapshotTag) -> Guest<'_> {
-        let mut children = self.fork(tag, 1).await;
-        children.pop().expect("one child")
-    }
-
-    /// Children of a snapshot.
-    pub async fn fork(&self, tag: &SnapshotTag, count: u32) -> Vec<Guest<'_>> {
-        let children = self.engine.fork(tag, count).await.expect("children start");
-        children.into_iter().map(|sandbox| Guest::new(self, sandbox.id)).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! Looking at a lab from outside: processes, states, a VM without an engine.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use rustix::process::{Pid, Signal};
 use crate::Lab;
 
 /// Longest wait for something that must happen soon.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 impl Lab {
     /// How many live processes name this lab's hot directory on their command line.
@@ -24,6 +25,20 @@ impl Lab {
             .map(|line| String::from_utf8_lossy(&line).into_owned())
             .filter(|line| line.starts_with("qemu-system") && line.contains(&hot))
             .count()
+    }
+
+    /// Disk overlays that the VMM of a sandbox has open.
+    #[must_use]
+    pub fn open_overlays(&self, id: &SandboxId) -> usize {
+        let sandbox = self.engine.sandbox(id).expect("the sandbox is known");
+        let pid = sandbox.pid.expect("it has a VMM");
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("its VMM runs");
+        let files: BTreeSet<_> = descriptors
+            .flatten()
+            .filter_map(|entry| fs::read_link(entry.path()).ok())
+            .filter(|path| path.extension().is_some_and(|end| end == "qcow2"))
+            .collect();
+        files.len()
     }
 
     /// Kills a process that this test started.

@@ -8,6 +8,9 @@ use forkd_types::{BranchMode, SandboxId, SnapshotTag};
 
 use crate::Lab;
 
+/// How long a guest may take; none does when all is well, however busy the host is.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 /// A sandbox that the test uses; removed when the lab goes.
 #[derive(Clone)]
 pub struct Guest<'a> {
@@ -45,7 +48,7 @@ impl<'a> Guest<'a> {
     /// What the engine says.
     pub async fn try_sh(&self, command: &str) -> Result<Output, EngineError> {
         let mut request = ExecRequest::new(["/bin/sh", "-c", command]);
-        request.timeout = Duration::from_secs(60);
+        request.timeout = PATIENCE;
         let output = self.lab.engine.exec(&self.id, request).await?;
         let stdout = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -60,7 +63,7 @@ impl<'a> Guest<'a> {
 
     /// Evaluates Python that must succeed; the result's `repr`.
     pub async fn eval(&self, code: &str) -> String {
-        let request = EvalRequest { code: code.to_owned(), timeout: Duration::from_secs(60) };
+        let request = EvalRequest { code: code.to_owned(), timeout: PATIENCE };
         let output = self.lab.engine.eval(&self.id, request).await.expect("the code runs");
         assert_eq!(output.error, None, "`{code}` in {}", self.id);
         output.result.unwrap_or_default()
@@ -113,5 +116,31 @@ impl<'a> Guest<'a> {
     /// Ends the sandbox.
     pub async fn remove(self) {
         self.lab.engine.remove_sandbox(&self.id).await.expect("the sandbox is removed");
+    }
+}
+
+impl Lab {
+    /// A fresh sandbox of the `tiny` template.
+    pub async fn tiny(&self) -> Guest<'_> {
+        let tag = self.template("tiny", 128).await;
+        self.one(&tag).await
+    }
+
+    /// A fresh sandbox of the `python` template.
+    pub async fn python(&self) -> Guest<'_> {
+        let tag = self.template("python", 256).await;
+        self.one(&tag).await
+    }
+
+    /// One child of a snapshot.
+    pub async fn one(&self, tag: &SnapshotTag) -> Guest<'_> {
+        let mut children = self.fork(tag, 1).await;
+        children.pop().expect("one child")
+    }
+
+    /// Children of a snapshot.
+    pub async fn fork(&self, tag: &SnapshotTag, count: u32) -> Vec<Guest<'_>> {
+        let children = self.engine.fork(tag, count).await.expect("children start");
+        children.into_iter().map(|sandbox| Guest::new(self, sandbox.id)).collect()
     }
 }

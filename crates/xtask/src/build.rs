@@ -6,10 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 
 use crate::command::run_visible;
-use crate::workspace::Workspace;
-
-/// Naming the target keeps the agent's flags away from build scripts and macros.
-pub(crate) const AGENT_TARGET: &str = "x86_64-unknown-linux-gnu";
+use crate::workspace::{AGENT_TARGET, Workspace};
 
 /// Builds `forkd`, the preload library, the guest agent and the meter.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {

@@ -1,4 +1,5 @@
-//! `lint`: formatting, clippy, the SDKs and the house rules. All of them run, whatever fails first.
+//! `lint`: formatting, clippy, generated files, the SDKs and the house rules. All of them run,
+//! whatever fails first.
 
 use std::process::ExitCode;
 
@@ -6,7 +7,7 @@ use crate::command::run_visible;
 use crate::node::Node;
 use crate::progress::say;
 use crate::workspace::Workspace;
-use crate::{python, tidy};
+use crate::{generate, python, tidy};
 
 /// Runs all checks; the exit code tells whether every one passed.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
@@ -23,6 +24,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
             failed.push(name);
         }
     }
+    failed.extend(generate::stale(workspace));
     match python::lint(workspace) {
         Ok(checks) => failed.extend(checks),
         Err(error) => {

@@ -13,6 +13,7 @@ mod conformance;
 mod crash;
 mod demo;
 mod fuzz;
+mod generate;
 mod images;
 mod lint;
 mod node;
@@ -58,9 +59,9 @@ enum Verb {
     Fuzz(fuzz::Options),
     /// Prepare everything and run the SDKs' tests against daemons with real guests.
     Conformance(conformance::Options),
-    /// Write the SDKs' generated files.
-    Sdk,
-    /// Check formatting, clippy, the SDKs and the house rules.
+    /// Write every generated file of the repository.
+    Generate(generate::Options),
+    /// Check formatting, clippy, generated files, the SDKs and the house rules.
     Lint,
     /// Check the house rules only; reports all findings at once.
     Tidy,
@@ -96,7 +97,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Crash(options) => return crash::run(&workspace, &options),
         Verb::Fuzz(options) => return fuzz::run(&workspace, &options),
         Verb::Conformance(options) => return conformance::run(&workspace, &options),
-        Verb::Sdk => python::generate(&workspace)?,
+        Verb::Generate(options) => return generate::run(&workspace, &options),
         Verb::Lint => return lint::run(&workspace),
         Verb::Tidy => return tidy::run(&workspace),
         Verb::PackRootDisk(_) => unreachable!("handled before the workspace is looked for"),

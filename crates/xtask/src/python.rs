@@ -1,4 +1,4 @@
-//! The SDK for Python: its virtual environment, its tests, its checks, its generated files.
+//! The SDK for Python: its virtual environment, its tests, its checks.
 //!
 //! Guarantees: what is installed is what `requirements.lock` names; nothing is installed again
 //! until that file or the SDK's own description changes.
@@ -114,10 +114,4 @@ pub(crate) fn lint(workspace: &Workspace) -> anyhow::Result<Vec<&'static str>> {
         run_visible(&mut check).is_err()
     };
     Ok(CHECKS.iter().filter(|(_, arguments)| failed(arguments)).map(|(name, _)| *name).collect())
-}
-
-/// `sdk`: writes the generated files of all SDKs.
-pub(crate) fn generate(workspace: &Workspace) -> anyhow::Result<()> {
-    let python = Python::prepare(workspace)?;
-    run_visible(python.command().arg("scripts/generate.py"))
 }

@@ -6,6 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+/// Naming the target keeps the agent's flags away from build scripts and macros.
+pub(crate) const AGENT_TARGET: &str = "x86_64-unknown-linux-gnu";
+
 /// The repository and its folders. All paths are absolute.
 #[derive(Debug, Clone)]
 pub(crate) struct Workspace {
@@ -64,7 +67,7 @@ impl Workspace {
 
     /// A static program for guests.
     pub(crate) fn for_guests(&self, package: &str) -> PathBuf {
-        let folder = self.target.join("agent").join(crate::build::AGENT_TARGET);
+        let folder = self.target.join("agent").join(AGENT_TARGET);
         folder.join("agent").join(package)
     }
 

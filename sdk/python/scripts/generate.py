@@ -288,7 +288,7 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         found = stale()
         for path in found:
-            print(f"{path.relative_to(ROOT)} is not current: run `make sdk` and commit it")
+            print(f"{path.relative_to(ROOT)} is not current: run `make generate` and commit it")
         return bool(found)
     for path, text in outputs().items():
         path.write_text(text)

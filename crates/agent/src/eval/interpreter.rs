@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use forkd_protocol::{DATA_BYTES_MAX, Reply, TEXT_BYTES_MAX, code};
 use rustix::event::{PollFd, PollFlags};
 
-use super::notify;
+use super::wake::notify;
 use crate::active::{Active, Refusal};
 use crate::environment;
-use crate::outbox::lock;
 use crate::pipes::{Forwarded, OutputPipe, Stream, drain};
 use crate::process::{Exit, Processes};
+use crate::sync::lock;
 
 const DRIVER: &str = include_str!("driver.py");
 

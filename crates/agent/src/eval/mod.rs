@@ -4,6 +4,7 @@
 //! lives in guest memory and so in every child. Output between two pieces of code is discarded.
 
 mod interpreter;
+mod wake;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,10 +16,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
 use crate::active::{Active, Refusal};
 use crate::exec::wait_until;
-use crate::outbox::lock;
 use crate::pipes::Forwarded;
 use crate::process::Processes;
+use crate::sync::lock;
 use interpreter::{Answer, Interpreter};
+use wake::{clear, notify};
 
 /// How long interrupted code has to end by itself before the interpreter is killed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
@@ -304,14 +306,4 @@ impl<'a> Turn<'a> {
 
 fn done(result: Option<String>, error: Option<String>, timed_out: bool, state_lost: bool) -> Reply {
     Reply::EvalDone { result, error, timed_out, state_lost }
-}
-
-fn notify(wake: &OwnedFd) {
-    // A full counter is readable, which is all that matters.
-    rustix::io::write(wake, &1u64.to_ne_bytes()).ok();
-}
-
-fn clear(wake: &OwnedFd) {
-    // "Would block" means that it is clear already.
-    rustix::io::read(wake, &mut [0u8; 8]).ok();
 }

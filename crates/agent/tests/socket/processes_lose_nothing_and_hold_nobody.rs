@@ -302,22 +302,23 @@ async fn signals_limits_of_time_and_removal_end_the_whole_group() {
     let error = table.signal(&process.id, 15).unwrap_err();
     assert_eq!(error, ProcessError::Ended { id: process.id.clone() });
 
-    let timeout = Some(Duration::from_millis(200));
+    let timeout = Some(Duration::from_secs(2));
     let request = ProcessRequest { timeout, ..shell("echo here; sleep 60 & wait") };
     let process = table.start(&agent, request).await.unwrap();
     let seen = read_all(&mut table.read(&process.id, None).unwrap()).await;
     let exit = ExecExit { exit_code: 137, signal: Some(9), timed_out: true };
     assert_eq!((seen.end, &seen.stdout[..]), (Some(ProcessEnd::Exited(exit)), &b"here\n"[..]));
 
-    let mark = local.path("mark");
-    let script = format!("echo x; (sleep 1; touch {mark}) & wait");
+    let (go, mark) = (local.path("go"), local.path("mark"));
+    let script = format!("echo x; (until test -e {go}; do sleep 0.05; done; touch {mark}) & wait");
     let process = table.start(&agent, shell(&script)).await.unwrap();
     let mut reader = table.read(&process.id, None).unwrap();
     next(&mut reader).await;
     table.remove(&process.id).unwrap();
     assert!(matches!(read_all(&mut reader).await.end, Some(ProcessEnd::Lost { .. })));
     assert!(matches!(table.view(&process.id), Err(ProcessError::Unknown { .. })));
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    std::fs::write(go, "").unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!std::fs::exists(&mark).unwrap(), "the removed process went on");
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use forkd_types::ByteCount;
 use rustix::fs::FallocateFlags;
 
-use super::Check;
+use super::check::Check;
 use crate::{ServeConfig, socket};
 
 /// With less room than this for hot layers, the first template of default size does not fit.

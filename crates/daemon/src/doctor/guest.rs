@@ -13,7 +13,7 @@ use forkd_engine::{
 };
 use forkd_types::{BranchMode, ByteCount, SandboxId, SnapshotTag};
 
-use super::Check;
+use super::check::Check;
 use crate::{ServeConfig, socket};
 
 pub(super) const NAME: &str = "guest";

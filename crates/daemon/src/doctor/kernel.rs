@@ -4,7 +4,7 @@ use std::path::Path;
 
 use forkd_engine::{Accelerator, AcceleratorChoice, host};
 
-use super::Check;
+use super::check::Check;
 use crate::ServeConfig;
 
 pub(super) const KVM: &str = "KVM";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forkd_engine::host;
 
-use super::Check;
+use super::check::Check;
 use crate::ServeConfig;
 
 /// For a program to tell its version.

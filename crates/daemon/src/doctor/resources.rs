@@ -6,7 +6,7 @@ use forkd_engine::host;
 use forkd_types::{ByteCount, limit};
 use rustix::process::{Resource, getrlimit};
 
-use super::Check;
+use super::check::Check;
 
 /// The first guests use up less than this.
 const MEMORY_COMFORTABLE: ByteCount = ByteCount::from_mib(1024);

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use forkd_types::ByteCount;
 
+use self::place::Version;
 use crate::VmmError;
 
 /// A process that has been waited for leaves its group a moment later.
@@ -129,19 +130,6 @@ pub fn limit_was_reached(group: &Path) -> bool {
 /// The number after a word at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-}
-
-/// Which cgroups have the memory controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
-}
-
-impl Version {
-    fn of(group: &Path) -> Self {
-        if group.join("memory.limit_in_bytes").exists() { Self::One } else { Self::Two }
-    }
 }
 
 /// A cgroup with a limit, for one process. Dropping it removes it, unless it is released.

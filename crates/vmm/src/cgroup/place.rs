@@ -15,12 +15,25 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::Version;
-
 /// The subgroup of a unit's group that the daemon itself is in.
 const DAEMON: &str = "daemon";
 const CONTROLLER: &str = "memory";
 
+/// Which cgroups have the memory controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    /// Of the hierarchy that a group is in.
+    pub(super) fn of(group: &Path) -> Self {
+        if group.join("memory.limit_in_bytes").exists() { Self::One } else { Self::Two }
+    }
+}
+
+/// A group below which this process may make others.
 pub(super) fn find() -> Result<PathBuf, String> {
     let read = |path: &str| {
         fs::read_to_string(path).map_err(|error| format!("`{path}` cannot be read: {error}"))

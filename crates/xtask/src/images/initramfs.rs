@@ -7,11 +7,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use super::Content;
 use super::cpio::Archive;
 use super::kernel::Kernel;
 use super::modules::{self, Compression};
-use super::product::{Inputs, Product, tree, write_json};
+use super::product::{Content, Inputs, Product, tree, write_json};
 use super::recipe::{Definition, KernelRecipe};
 use crate::build::is_static_elf;
 use crate::command::output;
@@ -49,7 +48,7 @@ pub(super) fn build(
     agent: &Path,
 ) -> anyhow::Result<Initramfs> {
     let program = fs::read(agent).with_context(|| format!("read {}", agent.display()))?;
-    let mut inputs = Inputs::new(super::FORMAT);
+    let mut inputs = Inputs::new();
     inputs.add("kernel", kernel.id.as_bytes());
     inputs.add("modules", recipe.modules.join(" ").as_bytes());
     inputs.add("agent", &program);

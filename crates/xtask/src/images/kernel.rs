@@ -41,7 +41,7 @@ pub(super) fn build(
     codename: &str,
     refresh: bool,
 ) -> anyhow::Result<Kernel> {
-    let mut inputs = Inputs::new(super::FORMAT);
+    let mut inputs = Inputs::new();
     inputs.add("package", recipe.package.as_bytes());
     inputs.add("release", codename.as_bytes());
     let product = Product::new(workspace.images(), "kernel", "kernel.json", inputs.finish());

@@ -36,7 +36,7 @@ pub(crate) struct KvmHost {
 pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<KvmHost> {
     let output = workspace.kvm_host();
     fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
-    let _lock = super::lock(workspace)?;
+    let _lock = super::product::lock(workspace)?;
     super::product::remove_leftovers(&output)?;
     let codename = debian::codename()?;
     let kernel = kernel::build(workspace, &KernelRecipe::read(workspace)?, &codename, false)?;
@@ -47,7 +47,7 @@ pub(crate) fn build(workspace: &Workspace) -> anyhow::Result<KvmHost> {
 
 fn build_initramfs(workspace: &Workspace, kernel: &kernel::Kernel) -> anyhow::Result<PathBuf> {
     let busybox = initramfs::busybox()?;
-    let mut inputs = Inputs::new(super::FORMAT);
+    let mut inputs = Inputs::new();
     inputs.add("kernel", kernel.id.as_bytes());
     inputs.add("modules", MODULES.join(" ").as_bytes());
     inputs.add("init", INIT.as_bytes());
@@ -78,7 +78,7 @@ fn build_root_disk(workspace: &Workspace, codename: &str) -> anyhow::Result<Path
     let Base::Debian(base) = &definition.base else {
         anyhow::bail!("kvm_host.json has no Debian base");
     };
-    let mut inputs = Inputs::new(super::FORMAT);
+    let mut inputs = Inputs::new();
     inputs.add("recipe", RECIPE.as_bytes());
     inputs.add("release", codename.as_bytes());
     // The test programs are built against this machine's C library and tested with its QEMU.

@@ -22,7 +22,7 @@ mod product;
 mod recipe;
 mod root_disk;
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -34,9 +34,6 @@ use self::product::{Inputs, Product, write_json};
 use self::recipe::{Base, KernelRecipe, Recipe};
 use crate::workspace::Workspace;
 use crate::{build, setup};
-
-/// Raise it when the code that builds a product changes what it builds.
-const FORMAT: &str = "forkd images 1";
 
 /// Options of `images`.
 #[derive(clap::Args, Default)]
@@ -61,7 +58,7 @@ struct Common {
 
 /// Builds what is not current.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<()> {
-    let _lock = lock(workspace)?;
+    let _lock = product::lock(workspace)?;
     product::remove_leftovers(&workspace.images())?;
 
     let names = selected(workspace, &options.names)?;
@@ -82,15 +79,6 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<()
 }
 
 /// Waits for another build; none begins until the file is closed.
-fn lock(workspace: &Workspace) -> anyhow::Result<File> {
-    let output = workspace.images();
-    fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
-    let lock = File::create(output.join(".lock")).context("create the build lock")?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-        .context("wait for another image build")?;
-    Ok(lock)
-}
-
 fn selected(workspace: &Workspace, names: &[String]) -> anyhow::Result<Vec<String>> {
     let all = recipe::names(workspace)?;
     if names.is_empty() {
@@ -105,7 +93,7 @@ fn selected(workspace: &Workspace, names: &[String]) -> anyhow::Result<Vec<Strin
 fn image(workspace: &Workspace, recipe: &Recipe, common: &Common) -> anyhow::Result<()> {
     let files = workspace.root.join("images").join(&recipe.name).join("files");
     let definition = &recipe.definition;
-    let mut inputs = Inputs::new(FORMAT);
+    let mut inputs = Inputs::new();
     inputs.add("recipe", &recipe.source);
     inputs.add_tree("files", &files)?;
     match &definition.base {
@@ -166,7 +154,7 @@ fn describe(
     let built = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
     let built: serde_json::Value =
         serde_json::from_slice(&built).with_context(|| format!("understand {}", path.display()))?;
-    let mut identity = Inputs::new(FORMAT);
+    let mut identity = Inputs::new();
     identity.add("content", built.to_string().as_bytes());
     identity.add("kernel", common.kernel.id.as_bytes());
     identity.add("initramfs", common.initramfs.id.as_bytes());
@@ -184,15 +172,4 @@ fn describe(
         "inputs_hash": product.inputs_hash(),
     });
     write_json(&folder.join("image.json"), &description)
-}
-
-/// What an image consists of, paths relative to its folder.
-struct Content {
-    initramfs: &'static str,
-    root_disk: Option<&'static str>,
-    root_disk_bytes: Option<u64>,
-    /// Bytes that the image's own files take on the host's disk.
-    stored_bytes: u64,
-    /// Packages with their versions; empty for an image without any.
-    packages: Vec<String>,
 }

@@ -1,23 +1,39 @@
 //! Products and their cache: a product is a folder, current when the description in it names the
 //! hash of the inputs that it would be built from now.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use sha2::{Digest, Sha256};
 
+use crate::workspace::Workspace;
+
 /// Prefix of names that a build in progress uses.
 const TEMPORARY: &str = ".tmp-";
+
+/// Raise it when the code that builds a product changes what it builds.
+const FORMAT: &str = "forkd images 1";
+
+/// What an image consists of, paths relative to its folder.
+pub(super) struct Content {
+    pub(super) initramfs: &'static str,
+    pub(super) root_disk: Option<&'static str>,
+    pub(super) root_disk_bytes: Option<u64>,
+    /// Bytes that the image's own files take on the host's disk.
+    pub(super) stored_bytes: u64,
+    /// Packages with their versions; empty for an image without any.
+    pub(super) packages: Vec<String>,
+}
 
 /// Collects what a product depends on. Order matters; each part is named and delimited.
 pub(super) struct Inputs(Sha256);
 
 impl Inputs {
-    pub(super) fn new(format: &str) -> Self {
+    pub(super) fn new() -> Self {
         let mut inputs = Self(Sha256::new());
-        inputs.add("format", format.as_bytes());
+        inputs.add("format", FORMAT.as_bytes());
         inputs
     }
 
@@ -179,6 +195,16 @@ pub(super) fn write_json(path: &Path, value: &serde_json::Value) -> anyhow::Resu
     fs::rename(&temporary, path).with_context(|| format!("write {}", path.display()))
 }
 
+/// Held while products are built; others wait.
+pub(super) fn lock(workspace: &Workspace) -> anyhow::Result<File> {
+    let output = workspace.images();
+    fs::create_dir_all(&output).with_context(|| format!("create {}", output.display()))?;
+    let lock = File::create(output.join(".lock")).context("create the build lock")?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .context("wait for another image build")?;
+    Ok(lock)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,7 +258,7 @@ mod tests {
     #[test]
     fn inputs_differ_when_bytes_move_between_parts() {
         let hash = |parts: [&[u8]; 2]| {
-            let mut inputs = Inputs::new("x");
+            let mut inputs = Inputs::new();
             inputs.add("p", parts[0]);
             inputs.add("p", parts[1]);
             inputs.finish()

@@ -10,8 +10,9 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use super::debian;
+use super::product::Content;
 use super::recipe::DebianBase;
-use super::{Content, debian};
 use crate::command::{output, run_logged};
 use crate::progress::Step;
 use crate::workspace::Workspace;

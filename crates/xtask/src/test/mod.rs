@@ -15,6 +15,7 @@
 //! tier with test programs of which no test ran has failed. With `--require-all` (continuous
 //! integration) a tier that could not run has failed too.
 
+mod harness;
 mod kvm;
 mod libtest;
 mod pytest;

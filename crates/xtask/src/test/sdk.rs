@@ -6,8 +6,8 @@ use std::thread;
 
 use anyhow::Context;
 
+use super::harness::Harness;
 use super::pytest;
-use super::tier::Harness;
 use crate::conformance::Language;
 use crate::node::Node;
 use crate::python::Python;

@@ -1,22 +1,20 @@
 //! One tier of tests: which cargo commands it is, whether this machine can run it, running it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-use super::libtest::{self, Counts};
+use super::harness::{Harness, SYSTEM_TESTS};
+use super::libtest::Counts;
 use super::{kvm, sdk};
 use crate::fuzz;
 use crate::node;
 use crate::progress::say;
 use crate::tidy::Metadata;
 use crate::workspace::Workspace;
-
-/// The package with the tests of the whole.
-pub(super) const SYSTEM_TESTS: &str = "forkd-system-tests";
 
 /// The guest agent's tests in a real machine, by package and test program. They are ignored
 /// elsewhere because they are told by the environment what to boot.
@@ -160,43 +158,6 @@ pub(super) fn run(
         trouble.or_else(|| (counts.ran() == 0).then(|| "no test ran".to_owned()))
     };
     Ok(Outcome::Ran { counts, error, log })
-}
-
-/// What reads the output of test programs.
-pub(super) struct Harness {
-    log: File,
-    counts: Counts,
-    /// From the harness's "failures:" to its result: what the failed tests printed.
-    in_failures: bool,
-}
-
-impl Harness {
-    pub(super) fn new(log: &Path) -> anyhow::Result<Self> {
-        let log = File::create(log).with_context(|| format!("create {}", log.display()))?;
-        Ok(Self { log, counts: Counts::default(), in_failures: false })
-    }
-
-    /// What was read so far does not count.
-    pub(super) fn forget(&mut self) {
-        self.counts = Counts::default();
-        self.in_failures = false;
-    }
-
-    /// Takes a line: all go to the log; failed tests and their output are shown as well. Returns it
-    /// as text.
-    pub(super) fn line(&mut self, bytes: &[u8]) -> anyhow::Result<String> {
-        self.log.write_all(bytes).context("write the log")?;
-        let text = String::from_utf8_lossy(bytes);
-        let line = text.trim_end();
-        self.counts.read_line(line);
-        let is_result = line.starts_with("test result: ");
-        self.in_failures = (self.in_failures || line == "failures:") && !is_result;
-        let is_failure = libtest::outcome(line).is_some_and(|(_, outcome)| outcome == "FAILED");
-        if self.in_failures || is_failure || is_result && !line.contains(" 0 passed; 0 failed") {
-            say(line);
-        }
-        Ok(line.to_owned())
-    }
 }
 
 /// Searches in every fuzz target for a short time, each told as a test.
@@ -351,7 +312,9 @@ mod tests {
             .map(|(name, targets)| {
                 let targets: Vec<_> = targets
                     .iter()
-                    .map(|(name, kind)| serde_json::json!({"name": name, "kind": [kind]}))
+                    .map(|(name, kind)| {
+                        serde_json::json!({"name": name, "kind": [kind], "src_path": ""})
+                    })
                     .collect();
                 serde_json::json!({
                     "name": name, "manifest_path": "", "dependencies": [], "targets": targets,
@@ -394,6 +357,14 @@ mod tests {
         let metadata = metadata(&[("forkd-sys", &[("sys", "lib")])]);
         assert!(commands(Tier::Kernel, &metadata).is_empty());
         assert!(commands(Tier::Vm, &metadata).is_empty());
+    }
+
+    #[test]
+    fn the_document_lists_the_tiers_in_their_order() {
+        let page = include_str!("../../../../docs/testing.md");
+        let table = page.split_once("| tier | what | needs |\n|---|---|---|\n").unwrap().1;
+        let rows = table.lines().map_while(|line| line.strip_prefix("| ")?.split(" |").next());
+        assert!(rows.eq(Tier::ALL.map(Tier::name)));
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Who may import whom: the walls between the crates.
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use serde::Deserialize;
 
-use super::Finding;
+use super::finding::Finding;
 use crate::command::output;
 use crate::workspace::Workspace;
 
@@ -67,6 +68,8 @@ pub(crate) struct Target {
     pub(crate) name: String,
     /// For instance `lib`, `bin`, `test`.
     pub(crate) kind: Vec<String>,
+    /// Its root file.
+    pub(super) src_path: PathBuf,
 }
 
 #[derive(Deserialize)]
@@ -86,9 +89,9 @@ pub(crate) fn metadata(workspace: &Workspace) -> anyhow::Result<Metadata> {
 }
 
 /// Checks the dependencies of every crate.
-pub(super) fn check(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
+pub(super) fn check(workspace: &Workspace, packages: &[Package]) -> anyhow::Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    for package in metadata(workspace)?.packages {
+    for package in packages {
         let manifest = fs::read_to_string(&package.manifest_path)
             .with_context(|| format!("read {}", package.manifest_path))?;
         let file = workspace.relative(package.manifest_path.as_ref()).display().to_string();

@@ -1,6 +1,6 @@
 //! Pages: one title each, and a README short enough to be read.
 
-use super::Finding;
+use super::finding::Finding;
 
 const README_LINES: usize = 150;
 

@@ -3,15 +3,21 @@
 //!
 //! | rule | where |
 //! |---|---|
-//! | function, file and line length, crate documentation | `rust.rs` |
-//! | who may import whom | `imports.rs` |
-//! | words that tell history or unfinished work | `words.rs` |
+//! | file and line length | `rust.rs` |
+//! | which crate may import which | `imports.rs` |
+//! | no circle between the files of a crate | `circles.rs`, `modules.rs` |
+//! | tables of the documents that list code | `tables.rs` |
+//! | words that tell history or unfinished work, names that are not the field's | `words.rs` |
 //! | one title per page, a README that is read | `markdown.rs` |
 
+mod circles;
+mod finding;
 mod imports;
 mod markdown;
+mod modules;
 mod rust;
 mod source;
+mod tables;
 mod words;
 
 pub(crate) use self::imports::{Metadata, metadata};
@@ -22,6 +28,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use self::finding::Finding;
 use crate::progress::say;
 use crate::workspace::Workspace;
 
@@ -34,21 +41,14 @@ const TOOL_FOLDERS: [&str; 4] = ["__pycache__", "dist", "node_modules", "venv"];
 /// Hidden folders that are ours.
 const HIDDEN_FOLDERS: [&str; 2] = [".ci", ".github"];
 
-/// Something to correct.
-#[derive(Debug, PartialEq)]
-struct Finding {
-    /// Relative to the root.
-    file: String,
-    /// From 1.
-    line: usize,
-    message: String,
-}
-
 /// Prints all findings; the exit code tells whether there were any.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
-    let mut findings = imports::check(workspace)?;
+    let packages = metadata(workspace)?.packages;
+    let mut findings = imports::check(workspace, &packages)?;
+    findings.extend(circles::check(workspace, &packages));
     let mut files = Vec::new();
     collect(&workspace.root, Path::new(""), &mut files)?;
+    findings.extend(tables::check(workspace, &files));
     for path in &files {
         // What is not text has no style.
         if let Ok(text) = fs::read_to_string(workspace.root.join(path)) {

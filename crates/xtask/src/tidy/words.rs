@@ -1,6 +1,7 @@
-//! Words that tell history or unfinished work: both belong into the version control system.
+//! Words that tell history or unfinished work, which belong into the version control system; and
+//! names that are not the field's.
 
-use super::Finding;
+use super::finding::Finding;
 use super::source::Line;
 
 /// Whole words, as written.
@@ -12,12 +13,59 @@ const PHRASES: [&str; 4] = ["for now,", "formerly", "in a future version", "in t
 /// Followed by a number they number the work, not the thing.
 const NUMBERED: [&str; 3] = ["phase", "milestone", "sprint"];
 
+/// Words that no name in the code has, each with the one that it should have; see
+/// `docs/glossary.md`.
+const NAMES: [(&str, &str); 11] = [
+    ("bell", "wake"),
+    ("downtime", "pause"),
+    ("flaw", "mutation"),
+    ("gotcha", "hazard"),
+    ("heritage", "inherited"),
+    ("hypervisor", "vmm"),
+    ("mourn", "reap"),
+    ("mourner", "reaper"),
+    ("nursery", "starting"),
+    ("undertaker", "reaper"),
+    ("vmstate", "device_state"),
+];
+
 /// Files whose subject these words are.
 const EXEMPT: [&str; 2] = ["CHANGELOG.md", "crates/xtask/src/tidy/words.rs"];
 
-/// Checks the comments of a Rust file.
+/// Checks the comments and the names of a Rust file.
 pub(super) fn check_rust(path: &str, lines: &[Line]) -> Vec<Finding> {
-    check(path, lines.iter().map(|line| line.comment.as_str()))
+    let mut findings = check(path, lines.iter().map(|line| line.comment.as_str()));
+    for (index, line) in lines.iter().enumerate() {
+        findings.extend(banned_names(&line.code).map(|(word, better)| {
+            let message = format!("no name has the word \"{word}\" here: {better}");
+            Finding { file: path.to_owned(), line: index + 1, message }
+        }));
+    }
+    findings
+}
+
+/// The banned words in the names of a line, each with what to write.
+fn banned_names(code: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let words = parts(code);
+    NAMES.into_iter().filter(move |(name, _)| {
+        words.iter().any(|word| word == name || word.strip_suffix('s') == Some(name))
+    })
+}
+
+/// The words that the names of a line consist of, in lower case.
+fn parts(code: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut after_lower = false;
+    for character in code.chars() {
+        if !character.is_alphanumeric() || character.is_uppercase() && after_lower {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut().filter(|_| character.is_alphanumeric()) {
+            part.extend(character.to_lowercase());
+        }
+        after_lower = character.is_lowercase();
+    }
+    parts
 }
 
 /// Checks every line of another file.
@@ -109,6 +157,18 @@ mod tests {
         let findings = check_rust("a.rs", &parse(source));
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].line, 2);
+    }
+
+    #[test]
+    fn banned_words_are_found_in_names_of_either_case_and_not_inside_other_words() {
+        let found = |code| banned_names(code).map(|(word, _)| word).collect::<Vec<_>>();
+        for code in ["let late_flaw = 1;", "struct FlawProbe;", "FLAW_INTERVAL", "fn flaws()"] {
+            assert_eq!(found(code), ["flaw"], "{code}");
+        }
+        assert_eq!(found("flawless(labelled, VmState)"), [""; 0]);
+        let findings = check_rust("a.rs", &parse("// a flaw\nfn nursery() {}\n"));
+        assert_eq!(findings.len(), 1, "comments are prose");
+        assert!(findings[0].message.contains("starting") && findings[0].line == 2);
     }
 
     #[test]

@@ -1,0 +1,199 @@
+//! Tables of the documents that list code: each row names something that is there, and nothing that
+//! is there is left out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::finding::Finding;
+use crate::workspace::Workspace;
+
+const ARCHITECTURE: &str = "docs/architecture.md";
+const BRANCH: &str = "docs/branch.md";
+const HAZARDS: &str = "docs/hazards.md";
+const LIMITS: &str = "docs/limits.md";
+const TESTING: &str = "docs/testing.md";
+
+/// Where the phases of a branch are.
+const PHASES: &str = "crates/types/src/branch.rs";
+/// Every option of the command line.
+const OPTIONS: &str = "docs/reference/cli.md";
+
+/// Checks all tables; `files` are those of the repository.
+pub(super) fn check(workspace: &Workspace, files: &[PathBuf]) -> Vec<Finding> {
+    let read = |path: &str| fs::read_to_string(workspace.root.join(path)).unwrap_or_default();
+    let tests = files.iter().filter(|path| {
+        path.extension().is_some_and(|extension| extension == "rs")
+            && path.components().any(|part| part.as_os_str() == "tests")
+    });
+    let tests: Vec<(&Path, String)> = tests
+        .map(|path| (path.as_path(), read(&path.to_string_lossy())))
+        .filter(|(_, text)| text.contains("#[test]") || text.contains("#[tokio::test"))
+        .collect();
+    let mut findings = Vec::new();
+    let text = read(ARCHITECTURE);
+    let named = words_of(first_cells(&text, "Code map"));
+    findings.extend(missing(ARCHITECTURE, "the code map", &named, &crates(files)));
+    let text = read(BRANCH);
+    let named: BTreeSet<String> = first_cells(&text, "Phases").map(str::to_owned).collect();
+    findings.extend(differences(BRANCH, "the phases", &named, &phases(&read(PHASES))));
+    let text = read(TESTING);
+    let named = words_of(first_cells(&text, "What the VM tier claims"));
+    let (folders, named) = named.into_iter().partition(|name| name.ends_with("/*"));
+    findings.extend(differences(TESTING, "the tests", &named, &system_tests(&tests, &folders)));
+    let text = read(HAZARDS);
+    let last_cells = cells(&text, "Hazards of two machines from one image");
+    let named = words_of(last_cells.filter_map(|row| row.last().copied()));
+    let known = tests.iter().filter_map(|(path, _)| Some(path.file_stem()?.to_str()?.to_owned()));
+    findings.extend(missing(HAZARDS, "no test file", &known.collect(), &named));
+    let text = read(LIMITS);
+    let named = words_of(first_cells(&text, "How much at once"));
+    let options = read(OPTIONS);
+    let options = options.split_whitespace().map(str::to_owned).collect();
+    findings.extend(missing(LIMITS, OPTIONS, &options, &named));
+    findings
+}
+
+/// What is not in a list that should be.
+fn missing(
+    page: &str,
+    list: &str,
+    named: &BTreeSet<String>,
+    wanted: &BTreeSet<String>,
+) -> Vec<Finding> {
+    let tell = |name: &String| Finding {
+        file: page.to_owned(),
+        line: 1,
+        message: format!("{name} is missing in {list}"),
+    };
+    wanted.difference(named).map(tell).collect()
+}
+
+/// What is missing in a table, and what it names that is not there. A table without rows was not
+/// found.
+fn differences(
+    page: &str,
+    list: &str,
+    named: &BTreeSet<String>,
+    wanted: &BTreeSet<String>,
+) -> Vec<Finding> {
+    let mut findings = missing(page, list, named, wanted);
+    findings.extend(named.difference(wanted).map(|name| Finding {
+        file: page.to_owned(),
+        line: 1,
+        message: format!("{name} is in {list}, and nowhere else"),
+    }));
+    findings
+}
+
+/// The rows of all tables below a heading, without their heads.
+fn cells<'a>(page: &'a str, heading: &'a str) -> impl Iterator<Item = Vec<&'a str>> {
+    let mut inside = false;
+    let mut after_head = false;
+    page.lines().filter_map(move |line| {
+        if line.starts_with('#') {
+            inside = line.trim_start_matches('#').trim() == heading;
+        }
+        if !line.starts_with('|') {
+            after_head = false;
+        }
+        if line.starts_with("|---") {
+            after_head = true;
+            return None;
+        }
+        let row = line.strip_prefix("| ").or_else(|| line.strip_prefix('|'))?;
+        let row = row.trim_end().strip_suffix('|')?;
+        (inside && after_head).then(|| row.split(" | ").map(str::trim).collect())
+    })
+}
+
+fn first_cells<'a>(page: &'a str, heading: &'a str) -> impl Iterator<Item = &'a str> {
+    cells(page, heading).filter_map(|row| row.first().copied())
+}
+
+/// What stands between backquotes.
+fn words_of<'a>(cells: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+/// The folders of `crates/`.
+fn crates(files: &[PathBuf]) -> BTreeSet<String> {
+    let names = files.iter().filter_map(|path| {
+        let mut parts = path.strip_prefix("crates").ok()?.components();
+        Some(parts.next()?.as_os_str().to_str()?.to_owned())
+    });
+    names.collect()
+}
+
+/// The variants in `ALL` of the first type that has it, in lower case with `_`.
+fn phases(source: &str) -> BTreeSet<String> {
+    let list = source.split_once("ALL: [Self;").and_then(|(_, rest)| rest.split_once("];"));
+    let names = list.map_or("", |(list, _)| list).split("Self::").skip(1);
+    names.map(|name| snake(name.trim_end_matches(|c: char| !c.is_alphanumeric()))).collect()
+}
+
+fn snake(name: &str) -> String {
+    let mut snake = String::new();
+    for character in name.chars() {
+        if character.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(character.to_lowercase());
+    }
+    snake
+}
+
+/// `folder/name` of every file of `tests/` with tests, but those in a folder that is listed whole,
+/// as `folder/*`.
+fn system_tests(tests: &[(&Path, String)], folders: &BTreeSet<String>) -> BTreeSet<String> {
+    let names = tests.iter().filter_map(|(path, _)| {
+        let path = path.strip_prefix("tests").ok()?;
+        let folder = path.parent()?.to_str()?;
+        let name = path.file_stem()?.to_str()?;
+        (!folders.contains(&format!("{folder}/*"))).then(|| format!("{folder}/{name}"))
+    });
+    names.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# T\n## A\n| x | y |\n|---|---|\n| `a`, `b` | 1 |\n| c | `2` |\n\
+                        ## B\n| x |\n|---|\n| `z` |\n";
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_rows_below_a_heading_are_read_without_heads() {
+        assert_eq!(first_cells(PAGE, "A").collect::<Vec<_>>(), ["`a`, `b`", "c"]);
+        assert_eq!(words_of(first_cells(PAGE, "A")), set(&["a", "b"]));
+        let last = cells(PAGE, "A").filter_map(|row| row.last().copied());
+        assert_eq!(words_of(last), set(&["2"]));
+        assert_eq!(cells(PAGE, "C").count(), 0);
+    }
+
+    #[test]
+    fn what_a_table_lacks_and_what_it_has_too_much_is_told() {
+        let found = differences("p", "the list", &set(&["a", "x"]), &set(&["a", "b"]));
+        let messages: Vec<_> = found.iter().map(|finding| finding.message.as_str()).collect();
+        assert_eq!(messages, ["b is missing in the list", "x is in the list, and nowhere else"]);
+    }
+
+    #[test]
+    fn phases_are_the_variants_of_the_first_list_of_all() {
+        let source = "const ALL: [Self; 2] = [\n Self::Prepare,\n Self::SaveDeviceState,\n];\n\
+                      const ALL: [Self; 1] = [Self::Other];";
+        assert_eq!(phases(source), set(&["prepare", "save_device_state"]));
+    }
+
+    #[test]
+    fn tests_are_named_by_folder_and_file_unless_the_folder_is_listed_whole() {
+        let tests: Vec<_> = ["tests/a/x.rs", "tests/b/y.rs", "crates/c/tests/z.rs"]
+            .map(|path| (Path::new(path), String::new()))
+            .into();
+        assert_eq!(system_tests(&tests, &set(&["b/*"])), set(&["a/x"]));
+    }
+}
