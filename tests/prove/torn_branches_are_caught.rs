@@ -1,10 +1,10 @@
 //! Goal: the proof of one instant would notice a branch that is torn.
 //!
-//! Method: each branch of a writing source gets a mutation, a defect that is built in on purpose. It
-//! strikes pages or records of the witness only, once they have been written anew; so every branch
-//! is torn and every child lives to tell. Each check that can see the defect must catch it in each
-//! of them: in the first branch of the source, which protects and scans all of its RAM, and in the
-//! next one, which goes by the faults. Breaks when a check looks away.
+//! Method: each branch of a writing source gets a mutation, a defect that is built in on purpose.
+//! It strikes pages or records of the witness only, once they have been written anew; so every
+//! branch is torn and every child lives to tell. Each check that can see the defect must catch it
+//! in each of them: in the first branch of the source, which protects and scans all of its RAM, and
+//! in the next one, which goes by the faults. Breaks when a check looks away.
 //!
 //! | mutation | the witness in the child | comparison with the copy |
 //! |---|---|---|

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Guarantees, for a live capture: what reaches the sink is the content of each dirty page at the
-//! instant when [`ArmedCapture::close_dirty_set`] returned. A page is write-protected from that instant until its content has been copied; the thread
-//! that would write it waits for one copy of at most [`limit::SWEEP_CHUNK_BYTES`]. Whatever fails,
-//! and whenever a value of these types is dropped, no protection remains and no thread of the guest
-//! waits.
+//! instant when [`ArmedCapture::close_dirty_set`] returned. A page is write-protected from that
+//! instant until its content has been copied; the thread that would write it waits for one copy of
+//! at most [`limit::SWEEP_CHUNK_BYTES`]. Whatever fails, and whenever a value of these types is
+//! dropped, no protection remains and no thread of the guest waits.
 //!
 //! Captured pages stay protected afterwards, so that the next capture of the same guest begins with
 //! exactly the pages that were written since this one.
@@ -27,8 +27,8 @@
 //!
 //! ```
 //! # use forkd_capture::*;
-//! # use forkd_types::GuestStopped;
-//! fn capture(prepared: PreparedCapture, vm: &impl GuestStopped) -> Result<Captured, CaptureError> {
+//! # use forkd_types::GuestStopped as Stopped;
+//! fn capture(prepared: PreparedCapture, vm: &impl Stopped) -> Result<Captured, CaptureError> {
 //!     prepared.arm()?.close_dirty_set(vm)?.sweep()
 //! }
 //! ```
@@ -47,8 +47,8 @@
 //!
 //! ```compile_fail,E0599
 //! # use forkd_capture::*;
-//! # use forkd_types::GuestStopped;
-//! fn capture(prepared: PreparedCapture, vm: &impl GuestStopped) -> Result<Captured, CaptureError> {
+//! # use forkd_types::GuestStopped as Stopped;
+//! fn capture(prepared: PreparedCapture, vm: &impl Stopped) -> Result<Captured, CaptureError> {
 //!     prepared.close_dirty_set(vm)?.sweep()
 //! }
 //! ```
@@ -57,8 +57,8 @@
 //!
 //! ```compile_fail,E0599
 //! # use forkd_capture::*;
-//! # use forkd_types::GuestStopped;
-//! fn capture(prepared: PreparedCapture, vm: &impl GuestStopped) -> Result<Captured, CaptureError> {
+//! # use forkd_types::GuestStopped as Stopped;
+//! fn capture(prepared: PreparedCapture, vm: &impl Stopped) -> Result<Captured, CaptureError> {
 //!     prepared.arm()?.sweep()
 //! }
 //! ```
@@ -67,8 +67,8 @@
 //!
 //! ```compile_fail,E0382
 //! # use forkd_capture::*;
-//! # use forkd_types::GuestStopped;
-//! fn capture(prepared: PreparedCapture, vm: &impl GuestStopped) -> Result<Captured, CaptureError> {
+//! # use forkd_types::GuestStopped as Stopped;
+//! fn capture(prepared: PreparedCapture, vm: &impl Stopped) -> Result<Captured, CaptureError> {
 //!     prepared.arm()?;
 //!     prepared.arm()?.close_dirty_set(vm)?.sweep()
 //! }

@@ -22,6 +22,7 @@ pub mod qemu;
 mod shim_client;
 mod spec;
 mod vm;
+mod window_commands;
 
 pub use cgroup::{
     CgroupsUnavailable, MemoryCgroup, MemoryCgroups, MemoryLimit, limit_was_reached,
@@ -29,11 +30,10 @@ pub use cgroup::{
 };
 pub use error::VmmError;
 pub use guest_ram::GuestRam;
-pub use pause_window::{
-    FrozenVm, PausePlan, PreparedPause, Resumed, SavedVm, StoppedVm, WindowAccess, WindowCommands,
-};
+pub use pause_window::{FrozenVm, PreparedPause, Resumed, SavedVm, StoppedVm};
 pub use shim_client::{MappedRun, ShimClient};
 pub use spec::{
     Accelerator, BootSource, Confinement, Disk, DiskOverlay, RamBacking, Start, VmSpec, VmmTools,
 };
 pub use vm::{Driver, RunState, Vm};
+pub use window_commands::{PausePlan, WindowAccess, WindowCommands};

@@ -17,7 +17,7 @@ use forkd_sys::uffd::Userfaultfd;
 use forkd_types::ByteCount;
 use rustix::process::Pid;
 
-use crate::pause_window::{WindowAccess, WindowCommands};
+use crate::window_commands::{WindowAccess, WindowCommands};
 use crate::{Disk, DiskOverlay, GuestRam, MappedRun, PausePlan, VmSpec, VmmError};
 
 /// Controls one kind of VMM.

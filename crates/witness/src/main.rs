@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Two threads write memory ([`writer`]), the first of them also into a pipe to a second process
-//! ([`consumer`]); a third thread writes records to disk ([`recorder`]). What each of them must find
-//! follows from the seed and from one count that it keeps in a register. So a check in a child can
-//! tell whether all belongs to one instant, and since every place is verified before it is written
-//! again, it can still tell after the child has run on.
+//! ([`consumer`]); a third thread writes records to disk ([`recorder`]). What each of them must
+//! find follows from the seed and from one count that it keeps in a register. So a check in a child
+//! can tell whether all belongs to one instant, and since every place is verified before it is
+//! written again, it can still tell after the child has run on.
 //!
 //! `P` is the number of pages of each writer that are written in random order, a power of two.
 //!

@@ -19,7 +19,8 @@ impl Branches {
             Ok(machine.vm.load_pause(PausePlan { device_state, overlay })?)
         });
         if let Err(error) = ready {
-            tracing::debug!(sandbox = %handle.id(), %error, "nothing stands by for the next branch");
+            let sandbox = handle.id();
+            tracing::debug!(%sandbox, %error, "nothing stands by for the next branch");
         }
     }
 }

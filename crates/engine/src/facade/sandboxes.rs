@@ -129,7 +129,8 @@ impl Engine {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let tag = request.tag.unwrap_or_else(|| SnapshotTag::for_branch(id, now));
         let place = self.sandboxes.admission.branch()?;
-        let memory = self.snapshots.catalog.get(&handle.sandbox().snapshot_tag)?.manifest.memory;
+        // Its snapshot may have been removed by force.
+        let memory = handle.origin().ok_or_else(|| handle.not_running())?.memory;
         let places = self.places(request.children, memory)?;
         let queued = handle.place_for(RequestKind::Branch)?;
         let operation = self.reserve_branch(&handle, &tag)?;

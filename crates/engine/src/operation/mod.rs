@@ -1,7 +1,7 @@
 //! Operations: long requests with a name, a state and a step, that can be waited for and cancelled.
 //!
-//! `table` knows all of them and gives the work of each what it tells its steps with; `description` is
-//! what callers get to know.
+//! `table` knows all of them and gives the work of each what it tells its steps with; `description`
+//! is what callers get to know.
 //!
 //! Guarantees: an operation that has begun ends, also when its work dies; one that was cancelled
 //! has left nothing behind when it says so; the number of ended ones that are kept is bounded.

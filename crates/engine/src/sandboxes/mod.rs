@@ -3,7 +3,7 @@
 //! ```text
 //! state      all of them, their records and directories    admission  how many there may be
 //! handle     one of them: what is known, who uses it       lease      when its time is over
-//! queue      which requests wait, pure                     request    what its task can be asked for
+//! queue      which requests wait, pure                     request    what its task is asked for
 //! machine    what its task owns: VM, memory, disk          record     what a later daemon needs
 //! ```
 //!

@@ -267,7 +267,8 @@ mod tests {
                     }
                     Step::Next => {
                         let first = (!model.is_empty()).then(|| model.remove(0));
-                        done |= matches!(first, Some((_, RequestKind::Remove | RequestKind::Release)));
+                        let last = [RequestKind::Remove, RequestKind::Release];
+                        done |= first.is_some_and(|(_, kind)| last.contains(&kind));
                         prop_assert_eq!(queue.next(), first.map(|(number, _)| number));
                     }
                 }

@@ -97,8 +97,8 @@ impl Files {
         self.collect(&before.unwrap_or_default());
     }
 
-    /// A sandbox of an earlier daemon is lost. Nothing is removed: not all others have claimed their
-    /// files yet, and a sweep follows when they have.
+    /// A sandbox of an earlier daemon is lost. Nothing is removed: not all others have claimed
+    /// their files yet, and a sweep follows when they have.
     pub(crate) fn abandon_claim(&self, id: &SandboxId) {
         self.needs().of_sandboxes.remove(id);
     }

@@ -26,5 +26,4 @@ mod view;
 pub(crate) use catalog::Catalog;
 pub(crate) use figures::to_figures;
 pub(crate) use files::Files;
-pub(crate) use parts::IMAGE;
 pub(crate) use state::{Snapshots, SnapshotsConfig};

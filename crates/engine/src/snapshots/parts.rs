@@ -4,13 +4,14 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use forkd_store::{Layer, SnapshotRow, StoreError};
+use forkd_types::SnapshotTag;
 
 use super::Snapshots;
 use crate::EngineError;
 use crate::host::Image;
 
 /// How the part of a snapshot is called in errors that lies outside the store.
-pub(crate) const IMAGE: &str = "the image";
+const IMAGE: &str = "the image";
 
 impl Snapshots {
     /// The image that a snapshot goes back to, as it was then.
@@ -56,6 +57,18 @@ impl Snapshots {
     pub(crate) fn open_device_state(&self, row: &SnapshotRow) -> Result<File, EngineError> {
         let path = self.require_device_state(row)?;
         File::open(&path).map_err(|source| StoreError::File { what: "open", path, source }.into())
+    }
+
+    /// Marks a snapshot of which a part is missing or damaged as failed: no good copy is left.
+    pub(crate) fn note_damage(&self, tag: &SnapshotTag, error: &EngineError) {
+        let EngineError::SnapshotDamaged { what, layer, state, .. } = error else { return };
+        // The image is no part of the snapshot: it comes back with the right one.
+        if *what == IMAGE || self.catalog.ready(tag).is_err() {
+            return;
+        }
+        let reason = format!("{what} `{layer}` is {state}");
+        tracing::error!(snapshot = %tag, %reason, "a snapshot is damaged");
+        self.catalog.fail(tag, &reason);
     }
 }
 

@@ -7,7 +7,7 @@ use forkd_types::{LayerId, OperationId, SnapshotStatus, SnapshotTag};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{Catalog, Files, IMAGE};
+use super::{Catalog, Files};
 use crate::background::Background;
 use crate::host::Images;
 use crate::operation::Operations;
@@ -103,18 +103,6 @@ impl Snapshots {
         }
         let dependents = dependents.join(", ");
         Err(EngineError::SnapshotInUse { tag: tag.clone(), dependents })
-    }
-
-    /// Marks a snapshot of which a part is missing or damaged as failed: no good copy is left.
-    pub(crate) fn note_damage(&self, tag: &SnapshotTag, error: &EngineError) {
-        let EngineError::SnapshotDamaged { what, layer, state, .. } = error else { return };
-        // The image is no part of the snapshot: it comes back with the right one.
-        if *what == IMAGE || self.catalog.ready(tag).is_err() {
-            return;
-        }
-        let reason = format!("{what} `{layer}` is {state}");
-        tracing::error!(snapshot = %tag, %reason, "a snapshot is damaged");
-        self.catalog.fail(tag, &reason);
     }
 
     /// Opens layers in the given order. A hot copy that is gone is made anew from the durable one.

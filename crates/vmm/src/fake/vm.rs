@@ -13,7 +13,7 @@ use rustix::process::Pid;
 
 use super::machine::Machine;
 use super::script::{Call, Fault, Script};
-use crate::pause_window::{WindowAccess, WindowCommands};
+use crate::window_commands::{WindowAccess, WindowCommands};
 use crate::{Disk, DiskOverlay, GuestRam, MappedRun, PausePlan, RunState, Vm, VmSpec, VmmError};
 
 #[derive(Debug)]

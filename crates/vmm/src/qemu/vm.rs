@@ -12,7 +12,7 @@ use rustix::process::Pid;
 
 use super::monitor::{Monitor, Role};
 use super::process::Process;
-use crate::pause_window::{WindowAccess, WindowCommands};
+use crate::window_commands::{WindowAccess, WindowCommands};
 use crate::{DiskOverlay, GuestRam, MappedRun, PausePlan, ShimClient, Start, Vm, VmSpec, VmmError};
 
 /// The name under which QEMU gets the file with the device state.

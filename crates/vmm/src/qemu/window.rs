@@ -6,7 +6,7 @@ use std::time::Duration;
 use qapi::qmp;
 
 use super::QemuVm;
-use crate::pause_window::WindowCommands;
+use crate::window_commands::WindowCommands;
 use crate::{PausePlan, VmmError};
 
 impl QemuVm {

@@ -125,22 +125,12 @@ fn crates(files: &[PathBuf]) -> BTreeSet<String> {
     names.collect()
 }
 
-/// The variants in `ALL` of the first type that has it, in lower case with `_`.
+/// The names in the first list of words of a source: `Variant = "name",` on a line of its own.
 fn phases(source: &str) -> BTreeSet<String> {
-    let list = source.split_once("ALL: [Self;").and_then(|(_, rest)| rest.split_once("];"));
-    let names = list.map_or("", |(list, _)| list).split("Self::").skip(1);
-    names.map(|name| snake(name.trim_end_matches(|c: char| !c.is_alphanumeric()))).collect()
-}
-
-fn snake(name: &str) -> String {
-    let mut snake = String::new();
-    for character in name.chars() {
-        if character.is_uppercase() && !snake.is_empty() {
-            snake.push('_');
-        }
-        snake.extend(character.to_lowercase());
-    }
-    snake
+    let list = source.split_once("BranchPhase {").map_or("", |(_, rest)| rest);
+    let list = list.split_once('}').map_or("", |(list, _)| list);
+    let named = list.lines().filter_map(|line| line.split_once(" = \"")?.1.strip_suffix("\","));
+    named.map(str::to_owned).collect()
 }
 
 /// `folder/name` of every file of `tests/` with tests, but those in a folder that is listed whole,
@@ -183,9 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn phases_are_the_variants_of_the_first_list_of_all() {
-        let source = "const ALL: [Self; 2] = [\n Self::Prepare,\n Self::SaveDeviceState,\n];\n\
-                      const ALL: [Self; 1] = [Self::Other];";
+    fn phases_are_the_names_in_their_list() {
+        let source = "named! {\n BranchPhase {\n /// One.\n A = \"prepare\",\n\
+                      B = \"save_device_state\",\n }\n Other {\n C = \"other\",\n } }";
         assert_eq!(phases(source), set(&["prepare", "save_device_state"]));
     }
 
