@@ -4,7 +4,7 @@
 //!
 //! Method: the kernel's own word on processes, groups and namespaces, before and after the daemon
 //! is killed, and after a VMM has met its limit with a daemon and without one; a daemon whose
-//! control groups are mounted read-only and which has no CAP_SYS_ADMIN. Breaks when a limit is only
+//! cgroups are mounted read-only and which has no CAP_SYS_ADMIN. Breaks when a limit is only
 //! shown, is lost with the daemon, or a group or namespace outlives its sandbox.
 
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn processes_in(namespace: &Path) -> usize {
     networks.filter(|network| network == namespace).count()
 }
 
-/// The directory of a VMM's control group, which goes by its sandbox's name.
+/// The directory of a VMM's cgroup, which goes by its sandbox's name.
 fn group(sandbox: &Value) -> PathBuf {
     let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", sandbox["pid"])).unwrap();
     let id = text(sandbox, "id");

@@ -4,28 +4,30 @@
 //! and QEMU is asked whether it runs. Breaks when the guard does not resume.
 
 use forkd_testkit::{Lab, block_on};
+use forkd_vmm::qemu::QemuVm;
+use forkd_vmm::{PausePlan, Vm};
 
 #[test]
-fn dropping_the_paused_guard_at_any_point_resumes_the_vm() {
+fn dropping_the_window_at_any_point_resumes_the_vm() {
     block_on(async {
         let lab = Lab::shared().await;
         let mut vm = lab.bare_vm();
         let state = lab.config().run_dir.join("dropped-device-state");
-        for point in 0..3 {
-            let plan = forkd_vmm::PausePlan { device_state: state.clone(), overlay: None };
-            let prepared = vm.prepare_pause(plan).unwrap();
-            if point == 0 {
-                drop(prepared);
-            } else {
-                let mut paused = prepared.pause().unwrap();
-                if point == 2 {
-                    paused.save_device_state().unwrap();
+        for point in 0..4 {
+            let plan = PausePlan { device_state: state.clone(), overlay: None };
+            let prepared = as_vm(&mut vm).prepare_pause(plan).unwrap();
+            match point {
+                0 => drop(prepared),
+                1 => drop(prepared.stop().unwrap()),
+                2 => drop(prepared.stop().unwrap().save_device_state().unwrap()),
+                _ => {
+                    let saved = prepared.stop().unwrap().save_device_state().unwrap();
+                    drop(saved.freeze_disk().unwrap());
                 }
-                drop(paused);
             }
             assert!(vm.is_running().unwrap(), "the VM stands still after point {point}");
         }
-        vm.kill();
+        Box::new(vm).kill();
     });
 }
 
@@ -35,18 +37,20 @@ fn a_failing_device_state_leaves_the_vm_running_and_the_next_pause_works() {
         let lab = Lab::shared().await;
         let mut vm = lab.bare_vm();
         let nowhere = lab.config().run_dir.join("no-such-directory/device-state");
-        let plan = forkd_vmm::PausePlan { device_state: nowhere, overlay: None };
-        let mut paused = vm.prepare_pause(plan).unwrap().pause().unwrap();
-        let error = paused.save_device_state().unwrap_err().to_string();
+        let plan = PausePlan { device_state: nowhere, overlay: None };
+        let stopped = as_vm(&mut vm).prepare_pause(plan).unwrap().stop().unwrap();
+        let error = stopped.save_device_state().unwrap_err().to_string();
         assert!(error.contains("xen-save-devices-state"), "{error}");
-        drop(paused);
         assert!(vm.is_running().unwrap());
         let state = lab.config().run_dir.join("second-device-state");
-        let plan = forkd_vmm::PausePlan { device_state: state.clone(), overlay: None };
-        let mut paused = vm.prepare_pause(plan).unwrap().pause().unwrap();
-        paused.save_device_state().unwrap();
-        paused.resume().unwrap();
+        let plan = PausePlan { device_state: state.clone(), overlay: None };
+        let stopped = as_vm(&mut vm).prepare_pause(plan).unwrap().stop().unwrap();
+        stopped.save_device_state().unwrap().freeze_disk().unwrap().resume().unwrap();
         assert!(state.metadata().unwrap().len() > 1000);
-        vm.kill();
+        Box::new(vm).kill();
     });
+}
+
+fn as_vm(vm: &mut QemuVm) -> &mut dyn Vm {
+    vm
 }

@@ -114,7 +114,7 @@ impl AgentSwitch {
 const AGENT_STOPPED: &str = "the agent stands still";
 
 /// Stops PID 1 for as many seconds as `/tmp/die` says. It cannot be stopped by a signal, but as the
-/// only member of a control group, together with what it starts later.
+/// only member of a cgroup, together with what it starts later.
 pub(crate) const FREEZER: &str = "mkdir -p /tmp/cg; mount -t cgroup2 none /tmp/cg; \
     mkdir /tmp/cg/agent; \
     setsid sh -c 'while :; do if [ -e /tmp/die ]; then n=$(cat /tmp/die); rm /tmp/die; \

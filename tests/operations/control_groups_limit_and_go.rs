@@ -1,4 +1,4 @@
-//! Goal: a process beyond the limit of its control group is ended, the group tells it from any
+//! Goal: a process beyond the limit of its cgroup is ended, the group tells it from any
 //! other end, and no group stays that nobody uses.
 //! Method: the kernel's groups, with a program in place of a VMM that keeps what it reads; here,
 //! and in a guest, whose groups are of version 2 whatever the host has.
@@ -11,24 +11,24 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use forkd_testkit::{Lab, block_on};
 use forkd_types::ByteCount;
-use forkd_vmm::{MemoryGroup, MemoryGroups, MemoryLimit, limit_was_reached, try_memory_limit};
+use forkd_vmm::{MemoryCgroup, MemoryCgroups, MemoryLimit, limit_was_reached, try_memory_limit};
 
 const LIMIT: ByteCount = ByteCount::from_mib(16);
 
-fn groups(name: &str) -> MemoryGroups {
-    let found = MemoryGroups::find(&format!("test-{}-{name}", std::process::id()));
-    found.expect("the VM tier needs root and control groups that it can write")
+fn groups(name: &str) -> MemoryCgroups {
+    let found = MemoryCgroups::find(&format!("test-{}-{name}", std::process::id()));
+    found.expect("the VM tier needs root and cgroups that it can write")
 }
 
-fn make(group: PathBuf) -> MemoryGroup {
-    MemoryGroup::make(&MemoryLimit { bytes: LIMIT, group }).unwrap()
+fn make(group: PathBuf) -> MemoryCgroup {
+    MemoryCgroup::make(&MemoryLimit { bytes: LIMIT, cgroup: group }).unwrap()
 }
 
 /// How a program in the group ended that wanted so much memory.
-fn want(group: &MemoryGroup, bytes: ByteCount) -> ExitStatus {
+fn want(group: &MemoryCgroup, bytes: ByteCount) -> ExitStatus {
     // It keeps a line until it is complete.
     let mut command = Command::new("tail");
-    forkd_sys::confine::enter_group(&mut command, group.entrance().unwrap());
+    forkd_sys::confine::enter_cgroup(&mut command, group.entrance().unwrap());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     // The pipe breaks when it is ended.
@@ -39,7 +39,7 @@ fn want(group: &MemoryGroup, bytes: ByteCount) -> ExitStatus {
 
 #[test]
 fn a_process_beyond_its_limit_is_ended_and_its_group_says_so_and_goes() {
-    let path = groups("limit").group_of("sb-a");
+    let path = groups("limit").cgroup_of("sb-a");
     let group = make(path.clone());
     assert!(want(&group, ByteCount::from_mib(4)).success());
     assert_eq!(group.limit_reached(), None);
@@ -53,8 +53,8 @@ fn a_process_beyond_its_limit_is_ended_and_its_group_says_so_and_goes() {
 #[test]
 fn strays_are_swept_and_groups_of_others_and_those_in_use_are_not() {
     let ours = groups("sweep");
-    let others = MemoryGroups::at(ours.base().to_owned(), &format!("{}x", std::process::id()));
-    let all = [ours.group_of("sb-a"), ours.group_of("sb-b"), others.group_of("sb-a")];
+    let others = MemoryCgroups::at(ours.base().to_owned(), &format!("{}x", std::process::id()));
+    let all = [ours.cgroup_of("sb-a"), ours.cgroup_of("sb-b"), others.cgroup_of("sb-a")];
     for group in all.clone() {
         make(group).release();
     }

@@ -1,6 +1,6 @@
 //! Goal: a VMM that wants more memory than its limit is ended by the kernel, and its sandbox says
 //! so with the remedy, as does what was under way: a program, a branch, the start itself. Others
-//! are not touched, a branch is not charged to its source, and no control group is left.
+//! are not touched, a branch is not charged to its source, and no cgroup is left.
 //! Method: small limits, guests that fill their memory, a branch that is held meanwhile.
 //! Broken by: a VMM that enters its group too late or not at all, a group that stays or goes too
 //! early, an end that is taken for another, a limit that children inherit.
@@ -42,7 +42,7 @@ async fn limited<'a>(lab: &'a Lab, tag: &SnapshotTag, limit: ByteCount) -> Guest
     Guest::new(lab, started.remove(0).id)
 }
 
-/// The control group of a sandbox's VMM.
+/// The cgroup of a sandbox's VMM.
 fn group(lab: &Lab, guest: &Guest<'_>) -> PathBuf {
     let pid = lab.engine.sandbox(&guest.id).unwrap().pid.unwrap();
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();

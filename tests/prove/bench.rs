@@ -28,7 +28,7 @@ pub(crate) struct Finding<'a> {
 }
 
 impl Bench {
-    /// The bench, for one test at a time: a defect that one builds in must not reach another.
+    /// The bench, for one test at a time: each branch has two vCPUs that never rest.
     pub(crate) async fn take() -> MutexGuard<'static, Self> {
         static BENCH: OnceCell<Mutex<Bench>> = OnceCell::const_new();
         BENCH.get_or_init(async || Mutex::new(Self::new().await)).await.lock().await

@@ -4,7 +4,7 @@
 //! Method: many branches of sources in which the witness writes. Each snapshot is compared, page by
 //! page, with a copy of guest RAM taken in its pause; a child of it is asked for the witness's
 //! verdict. Now and then the child becomes the next source, or a fresh sandbox does. Everything
-//! chosen follows from one seed. Breaks with every defect of `torn_branches_are_caught`.
+//! chosen follows from one seed. Breaks with every mutation of `torn_branches_are_caught`.
 
 use std::time::Instant;
 
@@ -76,7 +76,6 @@ fn branches_of_writing_sources_in_all_modes_are_each_of_one_instant() {
     println!("seed {seed}: to repeat, make prove N={count} SEED={seed}");
     block_on(async {
         let bench = Bench::take().await;
-        bench.probe.build_in(None);
         let mut choices = Choices(seed);
         let mut lineage = Lineage::begin(&bench, &mut choices).await;
         let (begun, mut compared) = (Instant::now(), 0);

@@ -1,96 +1,76 @@
 //! Goal: the proof of one instant would notice a branch that is torn.
 //!
-//! Method: a defect is built in, and a writing source branched until each check that can see the
-//! defect has caught it, a bounded number of times. Breaks when a check looks away.
+//! Method: each branch of a writing source gets a mutation, a defect that is built in on purpose. It
+//! strikes pages or records of the witness only, once they have been written anew; so every branch
+//! is torn and every child lives to tell. Each check that can see the defect must catch it in each
+//! of them: in the first branch of the source, which protects and scans all of its RAM, and in
+//! later ones, which go by the faults. Breaks when a check looks away.
 //!
-//! | defect | the witness in the child | comparison with the copy |
+//! | mutation | the witness in the child | comparison with the copy |
 //! |---|---|---|
-//! | pages written before the pause are not caught up with | catches | catches |
-//! | a page is released before it is captured | catches | catches |
-//! | a page is skipped | catches | catches |
+//! | pages written before the pause stay writable | catches | catches |
+//! | a page is released before it is copied | catches | catches |
+//! | a dirty page is skipped | catches | catches |
 //! | the disk is cut after the resume | catches | cannot: memory is right |
 
-use forkd_engine::Flaw;
-use forkd_testkit::block_on;
-use forkd_types::BranchMode;
+use forkd_testkit::{Mutation, Verdict, block_on};
+use forkd_types::{BranchMode, PageIndex};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Finding};
 
-/// Branches within which a defect must be caught.
-const BRANCHES_MAX: u32 = 16;
+/// The first branch of a source, and two that build on one before.
+const BRANCHES: u32 = 3;
 
-/// At which branch each check caught the defect.
-#[derive(Debug, Default)]
-struct Caught {
-    by_witness: Option<u32>,
-    by_copy: Option<u32>,
-    /// Children that did not come up or did not answer. They count for nothing.
-    silent: u32,
-    /// What was found in each branch.
-    findings: Vec<String>,
+/// What of a branch is torn.
+#[derive(Clone, Copy, PartialEq)]
+enum Torn {
+    Memory,
+    Disk,
 }
 
-/// Branches with `flaw` until the witness and, where the defect is in memory, the copy caught it.
-async fn catch(flaw: Flaw, in_memory: InMemory) -> Caught {
+/// The checks must catch `mutation` in every branch, and blame nothing else than it strikes.
+async fn assert_caught(mutation: Mutation, torn: Torn) {
     let bench = Bench::take().await;
     let source = bench.source(42).await;
-    bench.probe.build_in(Some(flaw));
-    let mut caught = Caught::default();
-    for number in 1..=BRANCHES_MAX {
+    for number in 1..=BRANCHES {
+        let Verdict { pages, .. } = source.ask_witness().await.expect("the source answers");
+        bench.probe.mutate_next(mutation, pages.clone());
         let finding = bench.branch(&source, BranchMode::Live).await;
-        caught.findings.push(finding.to_string());
-        match &finding.verdict {
-            Ok(verdict) if verdict.ok => {}
-            Ok(_) => _ = caught.by_witness.get_or_insert(number),
-            Err(_) => caught.silent += 1,
-        }
-        if !finding.comparison.differing.is_empty() {
-            caught.by_copy.get_or_insert(number);
+        let told = format!("{mutation:?}, branch {number}\n{finding}");
+        let verdict = finding.verdict.as_ref().unwrap_or_else(|_| panic!("{told}"));
+        assert!(!verdict.ok, "the witness looks away: {told}");
+        let Finding { comparison, .. } = &finding;
+        match torn {
+            Torn::Memory => {
+                assert!(!comparison.differing.is_empty(), "the comparison looks away: {told}");
+                let is_hot = |page: &u64| pages.hot.contains(&PageIndex::new(*page));
+                assert!(comparison.differing.iter().all(is_hot), "others are torn: {told}");
+            }
+            Torn::Disk => assert!(comparison.differing.is_empty(), "memory is right: {told}"),
         }
         bench.forget(&finding.snapshot.tag).await;
-        let copy_is_done = in_memory == InMemory::No || caught.by_copy.is_some();
-        if caught.by_witness.is_some() && copy_is_done {
-            break;
-        }
     }
-    bench.probe.build_in(None);
     let verdict = source.ask_witness().await.expect("the source answers");
     assert!(verdict.ok, "only the snapshot is torn: {}", verdict.text);
     source.remove().await;
-    caught
-}
-
-/// Whether a defect tears memory.
-#[derive(Clone, Copy, PartialEq)]
-enum InMemory {
-    Yes,
-    No,
-}
-
-/// The witness and the comparison must both catch `flaw`.
-fn assert_both_catch(flaw: Flaw) {
-    let caught = block_on(catch(flaw, InMemory::Yes));
-    assert!(caught.by_witness.is_some() && caught.by_copy.is_some(), "{flaw:?}: {caught:#?}");
 }
 
 #[test]
-fn a_dirty_set_that_was_not_caught_up_is_caught() {
-    assert_both_catch(Flaw::StaleDirtySet);
+fn pages_that_are_not_protected_again_are_caught() {
+    block_on(assert_caught(Mutation::UnprotectedPages, Torn::Memory));
 }
 
 #[test]
-fn a_page_released_before_it_is_captured_is_caught() {
-    assert_both_catch(Flaw::ReleaseBeforeCapture);
+fn a_page_released_before_it_is_copied_is_caught() {
+    block_on(assert_caught(Mutation::EarlyRelease, Torn::Memory));
 }
 
 #[test]
 fn a_skipped_page_is_caught() {
-    assert_both_catch(Flaw::SkippedPage);
+    block_on(assert_caught(Mutation::SkippedPage, Torn::Memory));
 }
 
 #[test]
 fn a_disk_that_is_cut_after_the_resume_is_caught_and_memory_is_not_blamed() {
-    let caught = block_on(catch(Flaw::LateDisk, InMemory::No));
-    assert!(caught.by_witness.is_some(), "{caught:#?}");
-    assert_eq!(caught.by_copy, None, "memory belongs to the branch point: {caught:#?}");
+    block_on(assert_caught(Mutation::LateDisk, Torn::Disk));
 }

@@ -1,4 +1,4 @@
-//! Every error of the interface: its stable code, its HTTP status, and what to do about it.
+//! Every error of the API: its stable code, its HTTP status, and what to do about it.
 
 use std::fmt;
 
@@ -65,13 +65,13 @@ catalogue! {
     /// A field is missing, malformed or out of bounds.
     BadRequest = "bad_request", 400,
         "correct the field that the error names; /openapi.json describes every request";
-    /// The request has no token, or one that is not known.
+    /// The request has no token, or an unknown one.
     Unauthorized = "unauthorized", 401,
         "send `Authorization: Bearer` with a token of the daemon's token file (FORKD_TOKEN)";
     /// The peer's user is neither the daemon's nor root.
     PeerRefused = "peer_refused", 403,
         "run the command as the daemon's user, or use TCP with a token";
-    /// The request came under a host name that is not this machine's loopback.
+    /// The request names a host that is not this machine's loopback.
     HostRefused = "host_refused", 403,
         "address the daemon as 127.0.0.1 or localhost, or use its Unix socket";
     /// No such route.
@@ -88,13 +88,15 @@ catalogue! {
         "list the images with `forkd images`";
     /// No such operation.
     OperationNotFound = "operation_not_found", 404,
-        "list the operations with `forkd operations`; only the last ones that ended are kept";
+        "list the operations with `forkd operations`; the daemon keeps only the last ones that \
+         ended";
     /// No such file in the guest.
     FileNotFound = "file_not_found", 404,
-        "check the path: it is one in the sandbox and must be absolute";
+        "check the path: it must be an absolute path in the sandbox";
     /// No such background process in this sandbox.
     ProcessNotFound = "process_not_found", 404,
-        "list the sandbox's processes; ended ones are forgotten when others need their place";
+        "list the sandbox's processes with `forkd ps`; the daemon forgets ended ones when it needs \
+         their place";
     /// The route exists, the method does not.
     MethodNotAllowed = "method_not_allowed", 405,
         "use a method that the Allow header names";
@@ -103,34 +105,35 @@ catalogue! {
         "choose another tag, or remove the snapshot with `forkd snapshot rm`";
     /// The snapshot is being written, or has failed.
     SnapshotNotReady = "snapshot_not_ready", 409,
-        "wait until its status is `ready`; a failed snapshot has to be taken again";
+        "wait until its status is `ready`; if it has failed, take the snapshot again";
     /// A part of the snapshot is missing or damaged.
     SnapshotDamaged = "snapshot_damaged", 409,
         "put the named file back and restart the daemon, or remove the snapshot and take it again";
-    /// The snapshot does not fit this host's machine.
+    /// The snapshot does not fit this host's QEMU, accelerator or CPU model.
     SnapshotIncompatible = "snapshot_incompatible", 409,
         "build the template again with the QEMU and accelerator in use";
     /// Others depend on the snapshot.
     SnapshotInUse = "snapshot_in_use", 409,
-        "`forkd snapshot rm --cascade` removes what depends on it too, `--force` keeps that";
+        "`forkd snapshot rm --cascade` removes what depends on it too; `--force` keeps what \
+         depends on it";
     /// The sandbox's state does not permit the request.
     SandboxNotRunning = "sandbox_not_running", 409,
-        "look at its state with `forkd ls`; a dead sandbox can only be removed";
-    /// The sandbox's disk is at the end of as many overlays as are allowed.
+        "look at its state with `forkd ls`; you can only remove a dead sandbox";
+    /// The sandbox's disk has as many overlays as are allowed.
     ChainTooDeep = "chain_too_deep", 409,
         "compact the snapshot that it started from with `forkd snapshot compact`, then fork that";
-    /// The operation has ended or come too far.
+    /// The operation has ended, or it is too late to undo it.
     OperationNotCancellable = "operation_not_cancellable", 409,
-        "wait for its end, then remove what it has made";
-    /// Somebody cancelled the operation that did the request.
+        "wait until it ends, then remove what it has made";
+    /// Somebody cancelled the operation behind the request.
     OperationCancelled = "operation_cancelled", 409,
-        "ask again; nothing is left of what was cancelled";
-    /// As many background processes as are allowed run in the sandbox.
+        "send the request again; nothing is left of what was cancelled";
+    /// The sandbox runs as many background processes as are allowed.
     TooManyProcesses = "too_many_processes", 409,
-        "end a process that is no longer needed: DELETE kills and forgets it";
-    /// The process runs no more.
+        "end a process that you no longer need: DELETE kills and forgets it";
+    /// The process has ended.
     ProcessEnded = "process_ended", 409,
-        "look at how it ended with a GET of the process";
+        "see how it ended with a GET of the process";
     /// The process takes no input.
     NoInput = "no_input", 409,
         "start the process with `stdin` true, and send input before its end";
@@ -139,71 +142,72 @@ catalogue! {
         "start the process with `tty`";
     /// This host cannot branch live.
     LiveUnavailable = "live_unavailable", 409,
-        "use mode `diff`, or see `forkd doctor` for what live branching needs";
-    /// Nothing here would enforce a memory limit.
+        "use mode `diff`; `forkd doctor` tells you what live branching needs";
+    /// The daemon cannot enforce a memory limit.
     MemoryLimitUnavailable = "memory_limit_unavailable", 409,
-        "run the daemon as root, or under systemd with the unit of deploy/, which delegates the \
-         memory controller; `forkd doctor` tries it; or leave out `memory_limit_mib`";
-    /// The daemon cannot make network namespaces.
+        "run the daemon as root, or under systemd with the unit in deploy/, which delegates the \
+         memory controller; `forkd doctor` tests it; or leave out `memory_limit_mib`";
+    /// The daemon cannot create network namespaces.
     OwnNetworkUnavailable = "own_network_unavailable", 409,
-        "give the daemon CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tries \
+        "give the daemon CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tests \
          it), or leave out `per_child_netns`: guests have no network device anyway";
     /// The body is too large.
     RequestTooLarge = "request_too_large", 413,
-        "send less at once; large data goes into a file of the sandbox";
+        "send less at once; put large data into a file of the sandbox";
     /// The body is not declared as JSON.
     NotJson = "not_json", 415,
         "send the header `Content-Type: application/json`";
-    /// The kernel ended the sandbox's VMM because of its memory limit.
+    /// The sandbox's VMM reached its memory limit, and the kernel ended it.
     MemoryLimitReached = "memory_limit_reached", 422,
-        "fork again with a larger `memory_limit_mib`, or without: docs/limits.md says what counts";
-    /// The command run before the freeze failed.
+        "fork again with a larger `memory_limit_mib` or none; docs/limits.md says what counts";
+    /// The warm-up command failed.
     WarmFailed = "warm_failed", 422,
         "run the command in a sandbox of the image to see why it fails";
-    /// The output is larger than the daemon is willing to hold.
+    /// The output is larger than the daemon accepts.
     OutputTooLarge = "output_too_large", 422,
         "write the output to a file in the sandbox, or make it smaller";
-    /// The guest could not do what was asked.
+    /// The guest could not carry out the request.
     GuestRefused = "guest_refused", 422,
         "check the command, its path and its working directory in the sandbox";
-    /// A task of the daemon died; a defect.
+    /// A task of the daemon died: a bug.
     Internal = "internal", 500,
-        "this is a defect of forkd: look up the request id in the daemon's log and report both";
+        "this is a bug in forkd: look up the request id in the daemon's log and report both";
     /// The VMM failed.
     VmmFailed = "vmm_failed", 500,
-        "look at the daemon's log and at `forkd doctor`";
+        "look at the daemon's log, and run `forkd doctor`";
     /// Guest memory could not be captured.
     CaptureFailed = "capture_failed", 500,
-        "the source runs on; try again, and look at the daemon's log if it fails again";
+        "the source runs on: try again, and look at the daemon's log if it fails again";
     /// The store failed.
     StoreFailed = "store_failed", 500,
-        "check the state directory's file system, then look at the daemon's log";
+        "check the file system of the store directory, then look at the daemon's log";
     /// The guest did not come up.
     BootFailed = "boot_failed", 502,
-        "read the console's last lines in the error; the image may need more memory";
+        "read the last lines of the console in the error; the image may need more memory";
     /// A child did not confirm its new identity and was destroyed.
     RenewalNotConfirmed = "renewal_not_confirmed", 502,
-        "try again; if it persists the snapshot's guest agent is stuck: take the snapshot again";
-    /// The guest agent broke off or broke the protocol.
+        "try again; if that fails, the snapshot's guest agent is stuck: take the snapshot again";
+    /// The guest agent broke the connection or the protocol.
     GuestFailed = "guest_failed", 502,
-        "look at the sandbox's console with `forkd logs`; remove the sandbox if it persists";
+        "look at the sandbox's console with `forkd logs`; if it fails again, remove the sandbox";
     /// Too many requests wait for one sandbox.
     SandboxBusy = "sandbox_busy", 503,
         "wait for the requests under way, then try again; the header Retry-After says when";
-    /// The daemon has as much as it is allowed to.
+    /// The request would exceed a limit of the daemon.
     LimitReached = "limit_reached", 503,
-        "remove what is no longer needed, wait for branches under way, or start the daemon with \
-         more: `forkd serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, or \
-         set FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES";
-    /// The program has not read the input that it was sent before.
+        "remove what you no longer need, wait for branches under way, or start the daemon with \
+         higher limits: `forkd serve` has --max-sandboxes, --max-guest-memory-mib and \
+         --max-branches, or set FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, \
+         FORKD_MAX_BRANCHES";
+    /// The program has not read the input that was sent before.
     InputWaits = "input_waits", 503,
-        "nothing of this input was taken: send it again when the program reads on";
+        "the program got nothing of this input: send it again once the program reads";
     /// The guest agent did not answer in time.
     GuestSilent = "guest_silent", 504,
         "the guest may be overloaded: try again, or look at `forkd logs`";
     /// Not enough space.
     NoSpace = "no_space", 507,
-        "remove sandboxes and snapshots that are no longer needed, or enlarge the file system";
+        "remove sandboxes and snapshots that you no longer need, or enlarge the file system";
 }
 
 impl ErrorCode {
@@ -219,7 +223,7 @@ impl ErrorCode {
         self.entry().name
     }
 
-    /// After how many seconds trying again makes sense; for failures that pass by themselves.
+    /// After how many seconds to try again, for failures that pass by themselves.
     #[must_use]
     pub const fn retry_after_secs(self) -> Option<u32> {
         match self.entry().status {

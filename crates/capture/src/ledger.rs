@@ -6,6 +6,7 @@ use std::time::Duration;
 use forkd_types::{PAGE_BYTES, PageCount, PageIndex, PageRun, TimeHistogram};
 
 use crate::bitmap::PageBitmap;
+use crate::run::runs_within;
 use crate::{PageSink, PagesBelow};
 
 /// Which pages a capture found to be changed, by what they hold.
@@ -98,8 +99,9 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn has(&self, page: PageIndex) -> bool {
-        self.captured.contains(page)
+    /// The first pages of `run` that have not been taken.
+    pub(crate) fn first_missing(&self, run: PageRun) -> Option<PageRun> {
+        runs_within(run, |page| !self.captured.contains(page)).next()
     }
 
     /// Takes the content of consecutive pages, none of which has been taken before.
@@ -137,16 +139,6 @@ impl Ledger {
             Some(first) => self.write(start, data, first, data.len() / PAGE),
             None => Ok(()),
         }
-    }
-
-    /// Whether more than `pages` have been captured; for defects only.
-    pub(crate) fn is_past(&self, pages: usize) -> bool {
-        self.captured.count().as_usize() > pages
-    }
-
-    /// Counts a page as captured without its content; for [`crate::Flaw::SkippedPage`].
-    pub(crate) fn skip(&mut self, page: PageIndex) {
-        self.captured.insert(page);
     }
 
     /// Writes the pages `[first, end)` of `data`, which begins at page `start`.
@@ -218,7 +210,7 @@ mod tests {
         }
         ledger.take(PageIndex::new(10), &data).unwrap();
         assert_eq!(*writes.lock().unwrap(), [(10, 2), (14, 1)]);
-        assert!(ledger.has(PageIndex::new(12)) && !ledger.has(PageIndex::new(16)));
+        assert_eq!(ledger.first_missing(PageRun::new(12, 6)), Some(PageRun::new(16, 2)));
         assert_eq!(ledger.stored_count(), PageCount::new(3));
         let pages = ledger.into_pages();
         assert_eq!(pages.stored, [PageRun::new(10, 2), PageRun::new(14, 1)]);

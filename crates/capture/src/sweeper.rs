@@ -11,32 +11,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use forkd_sys::uffd::Userfaultfd;
 use forkd_types::{PAGE_BYTES, PageIndex, PageRun, limit};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::OwnedFd;
 
 use crate::bitmap::PageBitmap;
-use crate::ledger::{CaptureStats, Ledger};
+use crate::command::{Command, Job, Protect, Swept};
+use crate::ledger::CaptureStats;
 use crate::pace::Pace;
+use crate::run::{joined, pieces, runs_within};
+use crate::source::Source;
 use crate::watch::{FAULTS_RESERVED, SharedWatch, Watch};
-use crate::worker::{Order, Protect, Source, Swept};
-use crate::{CaptureError, Copy, Flaw};
+use crate::{CaptureError, Copy};
 
 /// Pages copied between two looks at the fault queue.
 const CHUNK_PAGES: u64 = limit::SWEEP_CHUNK_BYTES as u64 / PAGE_BYTES;
 /// Pages protected or released with one call at most, 16 MiB: the kernel holds page-table locks
 /// meanwhile, and a kernel without preemption the processor.
 const STRETCH_PAGES: u64 = 4096;
-/// Protecting what is protected costs less than another call.
-const GAP_PAGES: u64 = 64;
-
-/// One capture, as the thread knows it.
-pub(crate) struct Job {
-    pub(crate) ledger: Ledger,
-    pub(crate) copy: Copy,
-    pub(crate) flaw: Option<Flaw>,
-}
 
 pub(crate) struct Sweeper {
     source: Source,
@@ -65,23 +57,27 @@ impl Sweeper {
     /// Serves until it is given up or fails; then lifts all protection.
     pub(crate) fn run(
         mut self,
-        bell: &OwnedFd,
-        inbox: &Receiver<Order>,
+        wakeup: &OwnedFd,
+        commands: &Receiver<Command>,
     ) -> Result<(), CaptureError> {
-        let ended = self.serve(bell, inbox);
+        let ended = self.serve(wakeup, commands);
         self.release_everything();
         ended
     }
 
-    fn serve(&mut self, bell: &OwnedFd, inbox: &Receiver<Order>) -> Result<(), CaptureError> {
+    fn serve(
+        &mut self,
+        wakeup: &OwnedFd,
+        commands: &Receiver<Command>,
+    ) -> Result<(), CaptureError> {
         let mut pace = Pace::of_this_thread();
         loop {
-            match inbox.try_recv() {
-                Ok(order) => self.obey(order, &mut pace)?,
+            match commands.try_recv() {
+                Ok(command) => self.execute(command, &mut pace)?,
                 Err(TryRecvError::Disconnected) => return Err(CaptureError::Abandoned),
                 Err(TryRecvError::Empty) => {
                     pace.rest_if_due();
-                    if self.wait(bell)? == Waited::Yes {
+                    if self.wait(wakeup)? == Waited::Yes {
                         pace.has_rested();
                     }
                 }
@@ -91,26 +87,25 @@ impl Sweeper {
     }
 
     /// Does what is asked for. After a failure the thread ends, and whoever asked is told why.
-    fn obey(&mut self, order: Order, pace: &mut Pace) -> Result<(), CaptureError> {
-        match order {
-            Order::Begin { job, protect, answer } => {
+    fn execute(&mut self, command: Command, pace: &mut Pace) -> Result<(), CaptureError> {
+        match command {
+            Command::Begin { job, protect, answer } => {
                 self.job = Some(*job);
                 self.faults.clear();
                 finish(&answer, self.protect(protect, pace))
             }
-            Order::Sweep { answer } => finish(&answer, self.sweep(pace)),
+            Command::Sweep { answer } => finish(&answer, self.sweep(pace)),
         }
     }
 
     fn protect(&mut self, what: Protect, pace: &mut Pace) -> Result<(), CaptureError> {
-        let Some(uffd) = self.source.uffd.clone() else { return Ok(()) };
         let runs = match what {
             Protect::Nothing => return Ok(()),
             Protect::Everything => {
                 let mut watch = self.watch.lock();
                 watch.tracks = true;
                 drop(watch.take_open());
-                vec![PageRun::new(0, self.source.pages().get())]
+                vec![self.source.all()]
             }
             Protect::Opened => {
                 let mut watch = self.watch.lock();
@@ -120,16 +115,11 @@ impl Sweeper {
                 runs
             }
         };
-        for run in runs {
-            let (mut at, end) = (run.start.get(), run.end().get());
-            while at < end {
-                let stretch = PageRun::new(at, STRETCH_PAGES.min(end - at));
-                self.stop_if_abandoned()?;
-                self.serve_faults()?;
-                uffd.protect(self.address_of(stretch.start), stretch.bytes().get())?;
-                pace.rest_if_due();
-                at = stretch.end().get();
-            }
+        for stretch in runs.into_iter().flat_map(|run| pieces(run, STRETCH_PAGES)) {
+            self.stop_if_abandoned()?;
+            self.serve_faults()?;
+            self.source.protect(stretch)?;
+            pace.rest_if_due();
         }
         Ok(())
     }
@@ -170,17 +160,12 @@ impl Sweeper {
 
     fn sweep_set(&mut self, set: &PageBitmap, pace: &mut Pace) -> Result<(), CaptureError> {
         let guest_runs = self.job.as_ref().is_some_and(|job| job.copy == Copy::AfterResume);
-        for run in set.runs() {
-            let (mut at, end) = (run.start.get(), run.end().get());
-            while at < end {
-                self.stop_if_abandoned()?;
-                self.serve_faults()?;
-                let piece = PageRun::new(at, CHUNK_PAGES.min(end - at));
-                self.capture(piece)?;
-                if guest_runs {
-                    pace.rest_if_due();
-                }
-                at = piece.end().get();
+        for piece in set.runs().into_iter().flat_map(|run| pieces(run, CHUNK_PAGES)) {
+            self.stop_if_abandoned()?;
+            self.serve_faults()?;
+            self.capture(piece)?;
+            if guest_runs {
+                pace.rest_if_due();
             }
         }
         Ok(())
@@ -188,22 +173,16 @@ impl Sweeper {
 
     /// Lifts the protection of all pages of `set`: where the next capture will find what is dirty
     /// by itself, faults would be for nothing.
-    fn release_runs(&mut self, set: &PageBitmap) -> Result<(), CaptureError> {
-        let Some(uffd) = self.source.uffd.clone() else { return Ok(()) };
-        for run in joined(&set.runs()) {
-            let (mut at, end) = (run.start.get(), run.end().get());
-            while at < end {
-                let stretch = PageRun::new(at, STRETCH_PAGES.min(end - at));
-                uffd.release(self.address_of(stretch.start), stretch.bytes().get())?;
-                at = stretch.end().get();
-            }
+    fn release_runs(&self, set: &PageBitmap) -> Result<(), CaptureError> {
+        for stretch in joined(&set.runs()).into_iter().flat_map(|run| pieces(run, STRETCH_PAGES)) {
+            self.source.release(stretch)?;
         }
         Ok(())
     }
 
-    /// Sleeps until there is a fault or the bell rings.
-    fn wait(&self, bell: &OwnedFd) -> Result<Waited, CaptureError> {
-        let mut fds = vec![PollFd::new(bell, PollFlags::IN)];
+    /// Sleeps until there is a fault or somebody wakes the thread.
+    fn wait(&self, wakeup: &OwnedFd) -> Result<Waited, CaptureError> {
+        let mut fds = vec![PollFd::new(wakeup, PollFlags::IN)];
         if let Some(uffd) = &self.source.uffd {
             fds.push(PollFd::new(uffd.as_ref(), PollFlags::IN));
         }
@@ -216,8 +195,8 @@ impl Sweeper {
             return Err(CaptureError::Thread(rustix::io::Errno::SRCH.into()));
         }
         if fds[0].revents().intersects(PollFlags::IN) {
-            // Only resets the counter: what is rung for is in the queue of orders.
-            rustix::io::read(bell, &mut [0; 8]).ok();
+            // Only resets the counter: what the thread is woken for is in the queue of commands.
+            rustix::io::read(wakeup, &mut [0; 8]).ok();
         }
         Ok(if begun.elapsed() > limit::SWEEP_REST { Waited::Yes } else { Waited::No })
     }
@@ -232,7 +211,7 @@ impl Sweeper {
             let watch = self.watch.clone();
             let mut watch = watch.lock();
             for address in &addresses {
-                self.serve_fault(&uffd, &mut watch, *address)?;
+                self.serve_fault(&mut watch, *address)?;
                 if self.faults.len() < FAULTS_NOTED_MAX {
                     self.faults.push(read_at.elapsed());
                 }
@@ -242,64 +221,37 @@ impl Sweeper {
         Ok(())
     }
 
-    fn serve_fault(
-        &mut self,
-        uffd: &Userfaultfd,
-        watch: &mut Watch,
-        address: u64,
-    ) -> Result<(), CaptureError> {
+    fn serve_fault(&mut self, watch: &mut Watch, address: u64) -> Result<(), CaptureError> {
         let page = PageIndex::containing(address.wrapping_sub(self.source.address));
         let run = watch.note_write(page);
-        let torn = Flaw::ReleaseBeforeCapture.is_built_in(self.flaw())
-            && watch.wanted.is_some()
-            && self.faults.len().is_multiple_of(FLAW_INTERVAL);
-        if let Some(wanted) = watch.wanted.as_ref().filter(|_| !torn) {
-            let wanted = Arc::clone(wanted);
-            let (mut at, end) = (run.start.get(), run.end().get());
-            while at < end {
-                let is_wanted = |page: u64| wanted.contains(PageIndex::new(page));
-                let first = (at..end).find(|page| is_wanted(*page)).unwrap_or(end);
-                let last = (first..end).find(|page| !is_wanted(*page)).unwrap_or(end);
-                if first < last {
-                    self.capture(PageRun::new(first, last - first))?;
-                }
-                at = last;
+        if let Some(wanted) = &watch.wanted {
+            self.tell_probe(page)?;
+            for piece in runs_within(run, |page| wanted.contains(page)) {
+                self.capture(piece)?;
             }
         }
-        Ok(uffd.release(self.address_of(run.start), run.bytes().get())?)
+        Ok(self.source.release(run)?)
+    }
+
+    fn tell_probe(&self, page: PageIndex) -> Result<(), CaptureError> {
+        let Some(job) = &self.job else { return Err(CaptureError::Abandoned) };
+        let release = |page: PageIndex| Ok(self.source.release(PageRun::new(page.get(), 1))?);
+        job.probe.before_copy(page, &release)
     }
 
     /// Captures what of `run` has not been captured.
     fn capture(&mut self, run: PageRun) -> Result<(), CaptureError> {
         let Some(job) = &mut self.job else { return Err(CaptureError::Abandoned) };
-        let (mut at, end) = (run.start.get(), run.end().get());
-        if Flaw::SkippedPage.is_built_in(job.flaw) && job.ledger.is_past(FLAW_INTERVAL) {
-            job.flaw = None;
-            job.ledger.skip(PageIndex::new(end - 1));
-        }
-        while at < end {
-            let known = |page: u64| job.ledger.has(PageIndex::new(page));
-            let first = (at..end).find(|page| !known(*page)).unwrap_or(end);
-            let last = (first..end).find(|page| known(*page)).unwrap_or(end);
-            if first < last {
-                let piece = PageRun::new(first, last - first);
-                let address = self.source.address + piece.start.byte_offset();
-                let buffer = &mut self.buffer[..piece.bytes().as_usize()];
-                let read = self.source.memory.read(address, buffer);
-                read.map_err(|source| CaptureError::Read { address, source })?;
-                job.ledger.take(piece.start, buffer).map_err(CaptureError::Sink)?;
-            }
-            at = last;
+        let mut rest = run;
+        while let Some(piece) = job.ledger.first_missing(rest) {
+            let address = self.source.address_of(piece.start);
+            let buffer = &mut self.buffer[..piece.bytes().as_usize()];
+            let read = self.source.memory.read(address, buffer);
+            read.map_err(|source| CaptureError::Read { address, source })?;
+            job.ledger.take(piece.start, buffer).map_err(CaptureError::Sink)?;
+            rest = PageRun::new(piece.end().get(), run.end().get() - piece.end().get());
         }
         Ok(())
-    }
-
-    fn flaw(&self) -> Option<Flaw> {
-        self.job.as_ref().and_then(|job| job.flaw)
-    }
-
-    fn address_of(&self, page: PageIndex) -> u64 {
-        self.source.address + page.byte_offset()
     }
 
     fn stop_if_abandoned(&self) -> Result<(), CaptureError> {
@@ -310,16 +262,11 @@ impl Sweeper {
     /// is gone, nobody waits; should it fail otherwise, the owner closes the userfaultfd, which
     /// lifts all protection as well.
     fn release_everything(&self) {
-        if let Some(uffd) = &self.source.uffd
-            && let Err(error) = uffd.release(self.source.address, self.source.length)
-        {
+        if let Err(error) = self.source.release(self.source.all()) {
             tracing::debug!(%error, "protection of an abandoned capture was not lifted");
         }
     }
 }
-
-/// A defect that is built in strikes so rarely that the guest lives to tell.
-pub(crate) const FLAW_INTERVAL: usize = 64;
 
 /// Fault times kept for one capture; a source that is not branched again faults on.
 const FAULTS_NOTED_MAX: usize = 1 << 20;
@@ -347,32 +294,4 @@ fn summarize(faults: &mut [Duration], stats: &mut CaptureStats) {
     stats.fault_service_median = faults.get(faults.len() / 2).copied();
     stats.fault_service_max = faults.last().copied();
     faults.iter().for_each(|time| stats.fault_service.record(*time));
-}
-
-/// Runs in the order of their starts, with the short gaps between them filled.
-pub(crate) fn joined(runs: &[PageRun]) -> Vec<PageRun> {
-    let mut joined: Vec<PageRun> = Vec::with_capacity(runs.len());
-    for run in runs {
-        match joined.last_mut() {
-            Some(last) if run.start.get() <= last.end().get() + GAP_PAGES => {
-                let end = run.end().max(last.end());
-                *last = PageRun::new(last.start.get(), end.get() - last.start.get());
-            }
-            _ => joined.push(*run),
-        }
-    }
-    joined
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_that_overlap_or_lie_close_together_become_one() {
-        let runs = [(0, 1), (0, 8), (4, 2), (8 + GAP_PAGES, 1), (1000, 5), (1002, 1)];
-        let runs = runs.map(|(start, count)| PageRun::new(start, count));
-        assert_eq!(joined(&runs), [PageRun::new(0, 9 + GAP_PAGES), PageRun::new(1000, 5)]);
-        assert_eq!(joined(&[]), []);
-    }
 }

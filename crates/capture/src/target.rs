@@ -1,4 +1,4 @@
-//! The states of a capture, as types.
+//! The states of a capture, as types: each step consumes the state before it.
 
 use std::fmt;
 use std::io;
@@ -8,15 +8,17 @@ use std::time::{Duration, Instant};
 use forkd_sys::pagemap::{AddressRange, PrivatePageScanner, ScanMethod, Swapped};
 use forkd_sys::remote::RemoteMemory;
 use forkd_sys::uffd::{UffdError, Userfaultfd};
-use forkd_types::{ByteCount, PageCount, PageIndex, PageRun};
+use forkd_types::{ByteCount, GuestStopped, PageCount, PageIndex, PageRun};
 use rustix::process::Pid;
 
 use crate::bitmap::PageBitmap;
+use crate::command::{Job, Protect};
 use crate::features::HostFeatures;
 use crate::ledger::{CaptureStats, CapturedPages, Ledger, Unchanged};
-use crate::sweeper::{FLAW_INTERVAL, Job, joined};
-use crate::worker::{Protect, Source, Worker};
-use crate::{CaptureError, Flaw, PageSink, PagesBelow};
+use crate::run::joined;
+use crate::source::Source;
+use crate::worker::Worker;
+use crate::{CaptureError, CapturePlan, CaptureProbe, Copy};
 
 /// The memory of one guest: where it is, and how its dirty pages are found and protected. Kept with
 /// the VM; a capture borrows it and gives it back.
@@ -45,37 +47,6 @@ pub enum WriteProtection {
     Userfaultfd(Userfaultfd),
     /// Not on this host: only [`Copy::BeforeResume`] is possible.
     Unavailable,
-}
-
-/// When pages are copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Copy {
-    /// Before the guest resumes.
-    BeforeResume,
-    /// After the guest resumed; pages are write-protected until they are copied.
-    AfterResume,
-}
-
-/// One capture.
-pub struct CapturePlan {
-    /// When pages are copied.
-    pub copy: Copy,
-    /// Pages to capture after the dirty ones: those of the layers below, when the snapshot shall
-    /// depend on no other. Only with [`Copy::BeforeResume`].
-    pub also: Vec<PageRun>,
-    /// Where they go.
-    pub sink: Box<dyn PageSink>,
-    /// What they are compared with. Unchanged pages are left out, unless the capture is to be
-    /// complete (`also`): then they are only counted.
-    pub below: Box<dyn PagesBelow>,
-    /// A defect to build in; see [`Flaw`].
-    pub flaw: Option<Flaw>,
-}
-
-impl fmt::Debug for CapturePlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CapturePlan").field("copy", &self.copy).finish_non_exhaustive()
-    }
 }
 
 /// How long another userfaultfd may still have the memory. It lets go when its last descriptor is
@@ -141,27 +112,17 @@ impl CaptureTarget {
         })
     }
 
-    /// Gets ready for a capture. The guest runs on.
-    ///
-    /// # Errors
-    /// When the VMM is gone.
+    /// Begins a capture. The guest runs on.
     ///
     /// # Panics
     /// [`Copy::AfterResume`] without write protection, or of pages that are not dirty, is a mistake
     /// of the caller's.
-    pub fn prepare(self, plan: CapturePlan) -> Result<PreparedCapture, CaptureError> {
+    #[must_use]
+    pub fn prepare(self, plan: CapturePlan) -> PreparedCapture {
         let possible =
             plan.copy == Copy::BeforeResume || self.can_protect() && plan.also.is_empty();
         assert!(possible, "the caller checks what can be copied after the guest resumed");
-        let (copy, flaw) = (plan.copy, plan.flaw);
-        Ok(PreparedCapture {
-            target: self,
-            plan: Some(plan),
-            copy,
-            flaw,
-            also: Vec::new(),
-            armed: false,
-        })
+        PreparedCapture { target: self, plan }
     }
 
     /// Whether [`Copy::AfterResume`] is possible.
@@ -217,12 +178,32 @@ impl CaptureTarget {
         Ok(self.ranges.iter().map(to_run).collect())
     }
 
-    fn protect(&self, runs: &[PageRun]) -> Result<(), CaptureError> {
-        let Some(uffd) = &self.source.uffd else { return Ok(()) };
-        for run in joined(runs) {
-            uffd.protect(self.source.address + run.start.byte_offset(), run.bytes().get())?;
+    fn protect(&self, runs: Vec<PageRun>) -> Result<(), CaptureError> {
+        runs.into_iter().try_for_each(|run| Ok(self.source.protect(run)?))
+    }
+
+    fn bitmap(&self, runs: &[PageRun]) -> PageBitmap {
+        let mut pages = PageBitmap::new(self.pages());
+        runs.iter().for_each(|run| pages.insert_run(*run));
+        pages
+    }
+
+    /// Hands the capture to the thread, and protects what it can while the guest runs.
+    fn arm(&mut self, job: Job) -> Result<DirtySet, CaptureError> {
+        let uffd = self.source.uffd.as_ref();
+        if !uffd.is_some_and(|uffd| self.features.can_track(uffd)) {
+            self.worker.begin(job, Protect::Nothing)?;
+            return Ok(DirtySet::Unknown);
         }
-        Ok(())
+        if self.tracks() {
+            self.worker.begin(job, Protect::Opened)?;
+        } else {
+            self.worker.begin(job, Protect::Everything)?;
+            let runs = self.scan(Swapped::Excluded, SCAN_STRETCH_BYTES)?;
+            let dirty = self.bitmap(&runs);
+            self.worker.watch().lock().dirty = dirty;
+        }
+        Ok(DirtySet::Watched)
     }
 }
 
@@ -230,13 +211,7 @@ impl CaptureTarget {
 #[derive(Debug)]
 pub struct PreparedCapture {
     target: CaptureTarget,
-    /// Absent once the thread has it.
-    plan: Option<CapturePlan>,
-    copy: Copy,
-    flaw: Option<Flaw>,
-    also: Vec<PageRun>,
-    /// All of guest RAM is protected, and the dirty set known but for what is written now.
-    armed: bool,
+    plan: CapturePlan,
 }
 
 impl PreparedCapture {
@@ -244,94 +219,94 @@ impl PreparedCapture {
     /// guest runs, everything that was written since the last capture is protected again (by the
     /// first capture, all of guest RAM, which is then scanned). From then on every page that is
     /// written is noted, at the price of one fault, so that the window has to do with those pages
-    /// alone. To be called right before the pause, exactly once.
+    /// alone. To be called right before the pause.
     ///
     /// Protects nothing where faults cannot tell what is written; the window then scans. See
     /// [`HostFeatures`].
     ///
     /// # Errors
-    /// When the VMM is gone. All protection is lifted when `self` is dropped.
-    pub fn arm(&mut self) -> Result<(), CaptureError> {
-        let Some(plan) = self.plan.take() else { return Ok(()) };
-        let target = &mut self.target;
-        let complete = !plan.also.is_empty();
-        let unchanged = if complete { Unchanged::Counted } else { Unchanged::Dropped };
-        let ledger = Ledger::new(target.pages(), plan.sink, plan.below, unchanged);
-        self.also = plan.also;
-        let job = Job { ledger, copy: plan.copy, flaw: plan.flaw };
-        let can_track =
-            target.source.uffd.as_ref().is_some_and(|uffd| target.features.can_track(uffd));
-        if !can_track {
-            return target.worker.begin(job, Protect::Nothing);
-        }
-        if target.tracks() {
-            target.worker.begin(job, Protect::Opened)?;
-        } else {
-            target.worker.begin(job, Protect::Everything)?;
-            let runs = target.scan(Swapped::Excluded, SCAN_STRETCH_BYTES)?;
-            let mut dirty = PageBitmap::new(target.pages());
-            runs.iter().for_each(|run| dirty.insert_run(*run));
-            target.worker.watch().lock().dirty = dirty;
-        }
-        self.armed = true;
-        Ok(())
+    /// When the VMM is gone. All protection has been lifted then.
+    pub fn arm(self) -> Result<ArmedCapture, CaptureError> {
+        let Self { mut target, plan: CapturePlan { copy, also, sink, below, probe } } = self;
+        let unchanged = if also.is_empty() { Unchanged::Dropped } else { Unchanged::Counted };
+        let ledger = Ledger::new(target.pages(), sink, below, unchanged);
+        let dirty_set = target.arm(Job { ledger, copy, probe: Arc::clone(&probe) })?;
+        let also = (!also.is_empty()).then(|| Arc::new(target.bitmap(&also)));
+        Ok(ArmedCapture { target, copy, also, probe, dirty_set })
     }
+}
 
-    /// Determines the dirty set and protects it. To be called while the guest is paused, after its
-    /// device state was saved (saving may write guest memory), and after [`Self::arm`].
+/// What is known of the dirty set before the pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DirtySet {
+    /// All of it but for what is written now: all of guest RAM is protected.
+    Watched,
+    /// Nothing: faults cannot tell on this host, and the window scans.
+    Unknown,
+}
+
+/// A capture that has protected all that it can while the guest runs.
+pub struct ArmedCapture {
+    target: CaptureTarget,
+    copy: Copy,
+    also: Option<Arc<PageBitmap>>,
+    probe: Arc<dyn CaptureProbe>,
+    dirty_set: DirtySet,
+}
+
+impl fmt::Debug for ArmedCapture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArmedCapture").field("dirty_set", &self.dirty_set).finish_non_exhaustive()
+    }
+}
+
+impl ArmedCapture {
+    /// Determines the dirty set and protects it. `stopped` is not looked at: who has it cannot call
+    /// this too early. The device state is saved before, because saving may write guest memory.
     ///
     /// # Errors
     /// When the VMM is gone. All protection has been lifted then.
-    pub fn close_dirty_set(mut self) -> Result<ClosedCapture, CaptureError> {
+    pub fn close_dirty_set(
+        mut self,
+        stopped: &impl GuestStopped,
+    ) -> Result<ClosedCapture, CaptureError> {
+        let _ = stopped;
         let mut stats = CaptureStats::default();
         let begun = Instant::now();
-        if self.armed {
-            self.close_armed(&mut stats)?;
-        } else {
-            self.close_by_scan()?;
+        match self.dirty_set {
+            DirtySet::Watched => self.close_watched(&mut stats)?,
+            DirtySet::Unknown => self.close_by_scan()?,
         }
         stats.protect = begun.elapsed();
         Ok(ClosedCapture { target: self.target, stats })
     }
 
-    fn close_armed(&mut self, stats: &mut CaptureStats) -> Result<(), CaptureError> {
+    fn close_watched(&mut self, stats: &mut CaptureStats) -> Result<(), CaptureError> {
         let target = &self.target;
         let mut watch = target.worker.watch().lock();
-        let mut recent = watch.take_recent();
-        if Flaw::StaleDirtySet.is_built_in(self.flaw) {
-            let offset = watch.dirty.count().as_usize() % FLAW_INTERVAL;
-            recent.retain(|run| run.start.as_usize() % FLAW_INTERVAL != offset);
-        }
-        target.protect(&recent)?;
+        let recent = watch.take_recent();
+        let mut writable = joined(&recent);
+        self.probe.before_protect(&mut writable);
+        target.protect(writable)?;
         for run in &recent {
             stats.written_since_armed += run.count;
             watch.dirty.insert_run(*run);
         }
         let wanted = std::mem::replace(&mut watch.dirty, PageBitmap::new(PageCount::ZERO));
         watch.wanted = Some(Arc::new(wanted));
-        watch.also = self.also();
+        watch.also = self.also.take();
         Ok(())
-    }
-
-    fn also(&self) -> Option<Arc<PageBitmap>> {
-        if self.also.is_empty() {
-            return None;
-        }
-        let mut pages = PageBitmap::new(self.target.pages());
-        self.also.iter().for_each(|run| pages.insert_run(*run));
-        Some(Arc::new(pages))
     }
 
     fn close_by_scan(&mut self) -> Result<(), CaptureError> {
         let runs = self.target.scan(Swapped::Included, u64::MAX)?;
-        let mut wanted = PageBitmap::new(self.target.pages());
-        runs.iter().for_each(|run| wanted.insert_run(*run));
+        let wanted = self.target.bitmap(&runs);
         let mut watch = self.target.worker.watch().lock();
         if self.copy == Copy::AfterResume {
-            self.target.protect(&runs)?;
+            self.target.protect(joined(&runs))?;
         }
         watch.wanted = Some(Arc::new(wanted));
-        watch.also = self.also();
+        watch.also = self.also.take();
         Ok(())
     }
 }

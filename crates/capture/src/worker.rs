@@ -9,67 +9,22 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forkd_sys::remote::RemoteMemory;
-use forkd_sys::uffd::Userfaultfd;
-use forkd_types::{PAGE_BYTES, PageCount, limit};
+use forkd_types::limit;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 
-use crate::ledger::CaptureStats;
-use crate::sweeper::{Job, Sweeper};
+use crate::CaptureError;
+use crate::command::{Command, Job, Protect, Swept};
+use crate::source::Source;
+use crate::sweeper::Sweeper;
 use crate::watch::SharedWatch;
-use crate::{CaptureError, CapturedPages};
-
-/// What the thread captures from.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub(crate) memory: RemoteMemory,
-    /// Where guest RAM begins in that memory.
-    pub(crate) address: u64,
-    /// Bytes of guest RAM.
-    pub(crate) length: u64,
-    /// Absent where pages cannot be protected.
-    pub(crate) uffd: Option<Arc<Userfaultfd>>,
-}
-
-impl Source {
-    pub(crate) fn pages(&self) -> PageCount {
-        PageCount::new(self.length / PAGE_BYTES)
-    }
-}
-
-/// What the thread can be asked for. Each order is answered once.
-pub(crate) enum Order {
-    /// Get ready for this capture. Protect what has been opened; with `everything`, all of guest
-    /// RAM.
-    Begin { job: Box<Job>, protect: Protect, answer: Sender<Result<(), CaptureError>> },
-    /// Sweep what is wanted.
-    Sweep { answer: Sender<Result<Swept, CaptureError>> },
-}
-
-/// Which pages a capture protects before the pause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protect {
-    /// None: the pause window will.
-    Nothing,
-    /// All of guest RAM.
-    Everything,
-    /// Those that have been opened since the last capture.
-    Opened,
-}
-
-/// What a sweep leaves.
-pub(crate) struct Swept {
-    pub(crate) pages: CapturedPages,
-    pub(crate) stats: CaptureStats,
-}
 
 /// Handle of the thread. Dropping it makes the thread give up, lift all protection, and end.
 pub(crate) struct Worker {
     /// Closed: give up.
-    orders: Option<Sender<Order>>,
+    commands: Option<Sender<Command>>,
     watch: SharedWatch,
-    bell: Arc<OwnedFd>,
+    wakeup: Arc<OwnedFd>,
     abandoned: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), CaptureError>>>,
 }
@@ -82,19 +37,19 @@ impl std::fmt::Debug for Worker {
 
 impl Worker {
     pub(crate) fn start(source: Source) -> Result<Self, CaptureError> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| CaptureError::Thread(errno.into()))?;
-        let bell = Arc::new(bell);
+        let wakeup = Arc::new(wakeup);
         let abandoned = Arc::new(AtomicBool::new(false));
         let watch = SharedWatch::new(source.pages());
-        let (orders, inbox) = channel();
+        let (commands, received) = channel();
         let sweeper = Sweeper::new(source, watch.clone(), Arc::clone(&abandoned));
-        let heard = Arc::clone(&bell);
+        let awaited = Arc::clone(&wakeup);
         let thread = std::thread::Builder::new()
             .name("forkd-capture".to_owned())
-            .spawn(move || sweeper.run(&heard, &inbox))
+            .spawn(move || sweeper.run(&awaited, &received))
             .map_err(CaptureError::Thread)?;
-        Ok(Self { orders: Some(orders), watch, bell, abandoned, thread: Some(thread) })
+        Ok(Self { commands: Some(commands), watch, wakeup, abandoned, thread: Some(thread) })
     }
 
     /// What the thread and its users share.
@@ -107,26 +62,26 @@ impl Worker {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Gets the thread ready for a capture; see [`Order::Begin`].
+    /// Gets the thread ready for a capture, and protects.
     pub(crate) fn begin(&mut self, job: Job, protect: Protect) -> Result<(), CaptureError> {
         let (answer, result) = channel();
-        self.order(Order::Begin { job: Box::new(job), protect, answer });
+        self.send(Command::Begin { job: Box::new(job), protect, answer });
         self.await_answer(&result, limit::SWEEP_DEADLINE)
     }
 
     /// Sweeps the wanted pages.
     pub(crate) fn sweep(&mut self) -> Result<Swept, CaptureError> {
         let (answer, result) = channel();
-        self.order(Order::Sweep { answer });
+        self.send(Command::Sweep { answer });
         self.await_answer(&result, limit::SWEEP_DEADLINE)
     }
 
-    fn order(&self, order: Order) {
-        if let Some(orders) = &self.orders {
-            // A thread that has ended drops the order and with it the way of the answer.
-            orders.send(order).ok();
+    fn send(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            // A thread that has ended drops the command and with it the way of the answer.
+            commands.send(command).ok();
         }
-        self.ring();
+        self.wake();
     }
 
     fn await_answer<T>(
@@ -149,17 +104,17 @@ impl Worker {
         }
     }
 
-    fn ring(&self) {
-        // Fails only when the counter is at its maximum: then it rings already.
-        rustix::io::write(&self.bell, &1u64.to_ne_bytes()).ok();
+    fn wake(&self) {
+        // Fails only when the counter is at its maximum: then the thread wakes anyway.
+        rustix::io::write(&self.wakeup, &1u64.to_ne_bytes()).ok();
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
         self.abandoned.store(true, Ordering::Relaxed);
-        self.orders = None;
-        self.ring();
+        self.commands = None;
+        self.wake();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

@@ -13,16 +13,16 @@
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use forkd_capture::{
-    CapturePlan, CaptureTarget, Captured, Copy, HostFeatures, NothingBelow, PageSink, PagesBelow,
-    WriteProtection,
+    CapturePlan, CaptureTarget, Captured, Copy, HostFeatures, NoProbe, NothingBelow, PageSink,
+    PagesBelow, WriteProtection,
 };
 use forkd_sys::mapping::PrivateMapping;
 use forkd_sys::uffd::Userfaultfd;
-use forkd_types::{ByteCount, PageCount, PageIndex, PageRun};
+use forkd_types::{ByteCount, GuestStopped, PageCount, PageIndex, PageRun};
 
 const PAGES: u64 = 4096;
 const LAST_WORD: usize = 511;
@@ -60,6 +60,18 @@ struct Guest {
     writer: Option<std::thread::JoinHandle<()>>,
     _file: File,
 }
+
+/// The writer stands still while this is there.
+struct Paused<'a> {
+    _writer: MutexGuard<'a, ()>,
+}
+
+impl GuestStopped for Paused<'_> {}
+
+/// A guest whose only writer is the test itself.
+struct Idle;
+
+impl GuestStopped for Idle {}
 
 impl Guest {
     fn start() -> Self {
@@ -99,6 +111,10 @@ impl Guest {
         CaptureTarget::new(me, address, length, protection, features).unwrap()
     }
 
+    fn pause(&self) -> Paused<'_> {
+        Paused { _writer: self.pause.lock().unwrap() }
+    }
+
     fn wait_for_writes(&self, more: u64) {
         let until = self.writes.load(Ordering::Relaxed) + more;
         let begun = std::time::Instant::now();
@@ -134,7 +150,7 @@ fn words_of(page: &[u8]) -> (u64, u64) {
 
 fn plan(copy: Copy, sink: Box<dyn PageSink>) -> CapturePlan {
     let below = Box::new(NothingBelow);
-    CapturePlan { copy, also: Vec::new(), sink, below, flaw: None }
+    CapturePlan { copy, also: Vec::new(), sink, below, probe: Arc::new(NoProbe) }
 }
 
 /// What all captures of a row have collected: the layers below of the next one.
@@ -194,13 +210,13 @@ fn ten_captures_in_a_row(features: HostFeatures, copies: [Copy; 2]) -> (Vec<Page
         let (pages, sink) = recorder();
         let mut plan = plan(copies[round % 2], sink);
         plan.below = Box::new(collected.clone());
-        let mut prepared = target.prepare(plan).unwrap();
-        prepared.arm().unwrap();
+        let prepared = target.prepare(plan);
+        let armed = prepared.arm().unwrap();
         // Never written before: known to nobody.
         guest.ram.store(PageIndex::new(PAGES - 1 - round as u64), 0, 77);
         guest.wait_for_writes(50);
-        let paused = guest.pause.lock().unwrap();
-        let closed = prepared.close_dirty_set().unwrap();
+        let paused = guest.pause();
+        let closed = armed.close_dirty_set(&paused).unwrap();
         let reference = guest.words();
         let captured = if copies[round % 2] == Copy::AfterResume {
             drop(paused);
@@ -264,9 +280,9 @@ fn a_capture_looks_only_at_what_was_written_since_the_previous_one() {
     for (written, want) in [(vec![], 2000), (vec![7, 900, 3000], 3), (vec![], 0), (vec![3000], 1)] {
         written.iter().for_each(|page| ram.store(PageIndex::new(*page), 1, 5));
         let (_, sink) = recorder();
-        let mut prepared = target.prepare(plan(Copy::AfterResume, sink)).unwrap();
-        prepared.arm().unwrap();
-        let captured = prepared.close_dirty_set().unwrap().sweep().unwrap();
+        let prepared = target.prepare(plan(Copy::AfterResume, sink));
+        let armed = prepared.arm().unwrap();
+        let captured = armed.close_dirty_set(&Idle).unwrap().sweep().unwrap();
         assert_eq!(captured.stats.captured, PageCount::new(want), "{written:?}");
         target = captured.target;
         assert!(target.tracks());
@@ -299,10 +315,10 @@ fn a_failing_sink_ends_the_capture_and_the_writer_goes_on() {
     let guest = Guest::start();
     guest.wait_for_writes(1000);
     let target = guest.target(protection(), HostFeatures::ALL);
-    let mut prepared = target.prepare(plan(Copy::AfterResume, Box::new(Full))).unwrap();
-    prepared.arm().unwrap();
-    let paused = guest.pause.lock().unwrap();
-    let closed = prepared.close_dirty_set().unwrap();
+    let prepared = target.prepare(plan(Copy::AfterResume, Box::new(Full)));
+    let armed = prepared.arm().unwrap();
+    let paused = guest.pause();
+    let closed = armed.close_dirty_set(&paused).unwrap();
     drop(paused);
     let error = closed.sweep().unwrap_err();
     assert_eq!(error.to_string(), "write captured pages");
@@ -316,16 +332,16 @@ fn a_capture_dropped_in_any_state_leaves_the_writer_running() {
         guest.wait_for_writes(1000);
         let target = guest.target(protection(), HostFeatures::ALL);
         let (_, sink) = recorder();
-        let mut prepared = target.prepare(plan(Copy::AfterResume, sink)).unwrap();
+        let prepared = target.prepare(plan(Copy::AfterResume, sink));
         if state == 0 {
             continue;
         }
-        prepared.arm().unwrap();
+        let armed = prepared.arm().unwrap();
         if state == 1 {
             continue;
         }
-        let paused = guest.pause.lock().unwrap();
-        let closed = prepared.close_dirty_set().unwrap();
+        let paused = guest.pause();
+        let closed = armed.close_dirty_set(&paused).unwrap();
         drop(paused);
         if state == 3 {
             // All pages stay protected until the target goes.
@@ -344,10 +360,10 @@ fn a_paused_capture_takes_the_dirty_pages_and_those_asked_for_and_no_others() {
         let (pages, sink) = recorder();
         let mut plan = plan(Copy::BeforeResume, sink);
         plan.also = vec![PageRun::new(PAGES - 8, 8)];
-        let mut prepared = target.prepare(plan).unwrap();
-        prepared.arm().unwrap();
-        let paused = guest.pause.lock().unwrap();
-        let captured = prepared.close_dirty_set().unwrap().sweep().unwrap();
+        let prepared = target.prepare(plan);
+        let armed = prepared.arm().unwrap();
+        let paused = guest.pause();
+        let captured = armed.close_dirty_set(&paused).unwrap().sweep().unwrap();
         let reference = guest.words();
         drop(paused);
         let asked_for = PageRun::new(PAGES - 8, 8);

@@ -263,3 +263,17 @@ impl From<ProcessError> for EngineError {
 fn because(reason: &Option<String>) -> String {
     reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default()
 }
+
+/// An error with its causes, in one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,5 +1,5 @@
 //! What a process does to itself before its program begins, so that it is confined from its first
-//! instruction on: it enters a control group, and leaves the host's network.
+//! instruction on: it enters a cgroup, and leaves the host's network.
 //!
 //! Does not do: make groups, or decide who is confined.
 
@@ -10,10 +10,10 @@ use std::process::Command;
 
 use rustix::thread::UnshareFlags;
 
-/// Makes the program start in the control group whose `cgroup.procs` is open for writing in
+/// Makes the program start in the cgroup whose `cgroup.procs` is open for writing in
 /// `entrance`: whatever memory it ever has is charged there. To be called before descriptors are
 /// given their places in the new process: one of them may take that of `entrance`.
-pub fn enter_group(command: &mut Command, entrance: File) {
+pub fn enter_cgroup(command: &mut Command, entrance: File) {
     let enter = move || -> io::Result<()> {
         // The process that writes.
         rustix::io::write(&entrance, b"0")?;
@@ -60,7 +60,7 @@ mod tests {
     fn the_program_begins_after_it_has_told_the_group_of_itself() {
         let mut group = tempfile::tempfile().unwrap();
         let mut command = Command::new("true");
-        enter_group(&mut command, group.try_clone().unwrap());
+        enter_cgroup(&mut command, group.try_clone().unwrap());
         assert!(command.status().unwrap().success());
         let mut told = String::new();
         group.rewind().unwrap();
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_group_that_takes_nobody_keeps_the_program_from_starting() {
         let mut command = Command::new("true");
-        enter_group(&mut command, File::open("/dev/null").unwrap());
+        enter_cgroup(&mut command, File::open("/dev/null").unwrap());
         assert!(command.status().is_err(), "it is open for reading only");
     }
 

@@ -4,9 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use forkd_types::{ByteCount, SandboxId, SandboxState, SnapshotTag};
-use forkd_vmm::{
-    Accelerator, BootSource, Confinement, RamBacking, Start, Vm, VmSpec, VmmTools, qemu,
-};
+use forkd_vmm::{Accelerator, BootSource, Confinement, RamBacking, Start, VmSpec, VmmTools, qemu};
 use rustix::process::{Pid, Signal};
 
 use crate::Lab;
@@ -67,7 +65,7 @@ impl Lab {
 
     /// A VM without an engine, booting the tiny image.
     #[must_use]
-    pub fn bare_vm(&self) -> Vm {
+    pub fn bare_vm(&self) -> qemu::QemuVm {
         let config = self.config();
         let image = config.image_dir.join("tiny");
         let directory = config.run_dir.join(SandboxId::random().as_str());
@@ -92,6 +90,7 @@ impl Lab {
         };
         let ram = fs::File::create(spec.ram.path()).expect("a RAM file");
         ram.set_len(spec.memory.get()).expect("a RAM file");
-        Vm::start(spec, &VmmTools { program, shim: config.shim.clone() }).expect("the VM starts")
+        let tools = VmmTools { program, shim: config.shim.clone() };
+        qemu::QemuVm::start(spec, &tools).expect("the VM starts")
     }
 }

@@ -45,7 +45,7 @@ impl Lab {
         let mut known = BTreeSet::new();
         let rows = registry.snapshots().expect("the registry can be read");
         let listed = rows.iter().map(|row| FileSet::from(&row.manifest));
-        let needed = listed.chain([self.engine.held_by_sandboxes()]).collect::<FileSet>();
+        let needed = listed.chain([self.engine.claimed_by_sandboxes()]).collect::<FileSet>();
         known.extend(needed.layers.iter().map(ToString::to_string));
         known.extend(needed.overlays.iter().map(ToString::to_string));
         for sandbox in self.engine.sandboxes() {

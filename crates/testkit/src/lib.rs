@@ -13,6 +13,7 @@ mod environment;
 mod guard;
 mod inspect;
 mod leftovers;
+mod mutation;
 mod reference;
 mod sandbox;
 mod small_tmpfs;
@@ -20,7 +21,8 @@ mod witness;
 
 pub use contract::ContractProxy;
 pub use environment::{Lab, block_on};
+pub use mutation::Mutation;
 pub use reference::{Comparison, ReferenceProbe};
 pub use sandbox::{Guest, Output};
 pub use small_tmpfs::SmallTmpfs;
-pub use witness::Verdict;
+pub use witness::{Verdict, WitnessPages};

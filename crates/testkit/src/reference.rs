@@ -8,15 +8,18 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forkd_engine::{BranchProbe, EngineError, Flaw, GuestRam, ProbedBranch};
+use forkd_capture::CapturePlan;
+use forkd_engine::{BranchProbe, EngineError, GuestRam, ProbedBranch};
 use forkd_store::{Layer, Registry, StoreFiles, resolve};
 use forkd_sys::remote::RemoteMemory;
 use forkd_types::{BranchPhase, PAGE_BYTES, SnapshotTag};
+use forkd_vmm::{PausePlan, Vm};
 
-use crate::Lab;
+use crate::mutation::Mutant;
+use crate::{Lab, Mutation, WitnessPages};
 
 /// Between arming the capture and the pause, so that the guest has written pages that the capture
 /// must catch up with even where it had no turn on the host's processors.
@@ -28,10 +31,12 @@ const WORD: usize = size_of::<u64>();
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == PAGE_BYTES);
 
-/// A probe that copies guest RAM in every branch's pause, and builds in the defect of its choice.
+/// A probe that copies guest RAM in every branch's pause, and mutates branches when asked to.
 #[derive(Debug, Default)]
 pub struct ReferenceProbe {
-    flaw: Mutex<Option<Flaw>>,
+    mutation: Mutex<Option<(Mutation, WitnessPages)>>,
+    /// The branch under way, if it is mutated.
+    mutant: Mutex<Option<Arc<Mutant>>>,
     copy: Mutex<Copy>,
 }
 
@@ -61,9 +66,9 @@ pub struct Comparison {
 }
 
 impl ReferenceProbe {
-    /// The defect of the branches that are begun from now on.
-    pub fn build_in(&self, flaw: Option<Flaw>) {
-        *lock(&self.flaw) = flaw;
+    /// The next branch is mutated, and must be of the sandbox whose witness has these pages.
+    pub fn mutate_next(&self, mutation: Mutation, witness: WitnessPages) {
+        *lock(&self.mutation) = Some((mutation, witness));
     }
 
     /// Compares the memory of snapshot `tag`, as a child would map it, with the copy. The snapshot
@@ -96,22 +101,39 @@ impl ReferenceProbe {
 }
 
 impl BranchProbe for ReferenceProbe {
+    fn change_plans(
+        &self,
+        branch: &ProbedBranch<'_>,
+        capture: &mut CapturePlan,
+        pause: &mut PausePlan,
+    ) {
+        let asked_for = lock(&self.mutation).take();
+        let mutant = asked_for
+            .map(|(mutation, witness)| Arc::new(Mutant::new(mutation, witness, branch.ram)));
+        mutant.iter().for_each(|mutant| mutant.change_plans(capture, pause));
+        *lock(&self.mutant) = mutant;
+    }
+
     fn before(&self, phase: BranchPhase, branch: &ProbedBranch<'_>) -> Result<(), EngineError> {
-        match phase {
-            BranchPhase::Pause => std::thread::sleep(WRITING_TIME),
-            BranchPhase::Resume => {
+        let mutant = lock(&self.mutant).clone();
+        match (phase, mutant) {
+            (BranchPhase::Pause, None) => std::thread::sleep(WRITING_TIME),
+            (BranchPhase::Pause, Some(mutant)) => mutant.before_pause()?,
+            (BranchPhase::Resume, _) => {
                 let mut copy = lock(&self.copy);
                 copy.tag = Some(branch.tag.clone());
                 let taken = copy.take(branch.ram);
                 taken.map_err(|error| EngineError::Internal(error.to_string()))?;
             }
+            (BranchPhase::Sweep, Some(mutant)) => mutant.before_sweep()?,
             _ => {}
         }
         Ok(())
     }
 
-    fn flaw(&self) -> Option<Flaw> {
-        *lock(&self.flaw)
+    fn after_resume(&self, _: &ProbedBranch<'_>, vm: &mut dyn Vm) -> Result<(), EngineError> {
+        let mutant = lock(&self.mutant).clone();
+        mutant.map_or(Ok(()), |mutant| mutant.after_resume(vm))
     }
 }
 

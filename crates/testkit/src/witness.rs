@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forkd_engine::guest::FileWrite;
+use forkd_types::PageIndex;
 
 use crate::Guest;
 use crate::environment::required_path;
@@ -16,6 +17,17 @@ const PAGES: u64 = 2048;
 /// Longest wait for an answer of a guest that may be damaged.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Where pages of the witness are in guest RAM.
+#[derive(Debug, Clone)]
+pub struct WitnessPages {
+    /// Pages that are written all the time: each within 64 writes of its writer.
+    pub hot: Vec<PageIndex>,
+    /// For each writer, the page that begins with the count of its writes.
+    pub writes: Vec<PageIndex>,
+    /// The page that begins with the count of records on disk.
+    pub records: PageIndex,
+}
+
 /// What the witness found.
 #[derive(Debug, Clone)]
 pub struct Verdict {
@@ -27,6 +39,8 @@ pub struct Verdict {
     pub messages: u64,
     /// Records on disk.
     pub records: u64,
+    /// Where its pages were meanwhile.
+    pub pages: WitnessPages,
     /// All of it, with the violations, as the witness wrote it.
     pub text: String,
 }
@@ -69,12 +83,19 @@ impl Guest<'_> {
         let value: serde_json::Value = serde_json::from_str(&output.stdout)
             .map_err(|error| format!("{error}: {}", output.stdout))?;
         let number = |field: &str| value[field].as_u64().unwrap_or_default();
-        let writes = value["writes"].as_array().into_iter().flatten();
+        let numbers = |field: &str| -> Vec<u64> {
+            let array = value[field].as_array().into_iter().flatten();
+            array.filter_map(serde_json::Value::as_u64).collect()
+        };
+        let pages = |field| numbers(field).into_iter().map(PageIndex::new).collect::<Vec<_>>();
+        let mut writes = pages("count_frames");
+        let records = writes.pop().ok_or("the witness does not know where its pages are")?;
         Ok(Verdict {
             ok: value["ok"] == true,
-            writes: writes.filter_map(serde_json::Value::as_u64).collect(),
+            writes: numbers("writes"),
             messages: number("messages"),
             records: number("records"),
+            pages: WitnessPages { hot: pages("hot_frames"), writes, records },
             text: output.stdout,
         })
     }

@@ -14,6 +14,7 @@ pub mod limit;
 mod name;
 mod size;
 pub mod state;
+mod stopped;
 
 pub use branch::{BranchMode, BranchPhase, PhaseTimes, UnknownMode};
 pub use histogram::TimeHistogram;
@@ -24,3 +25,4 @@ pub use kind::{EventType, FileKind, OperationKind};
 pub use name::Named;
 pub use size::{ByteCount, PAGE_BYTES, PageCount, PageIndex, PageRun, SizeError};
 pub use state::{LifeCycle, OperationState, ProcessState, SandboxState, SnapshotStatus};
+pub use stopped::GuestStopped;

@@ -22,8 +22,8 @@ pub fn converse(stream: UnixStream, deadline: Duration) -> usize {
         answered += usize::from(monitor.unload(deadline).is_ok());
     }
     answered += ask(&mut monitor, &qapi::qmp::cont {}, deadline);
-    // Settled, nothing is owed, unless the VMM owes it for ever.
-    if matches!(monitor.settle(deadline), Ok(Some(_))) {
+    // Then nothing is owed, unless the VMM owes it for ever.
+    if matches!(monitor.collect_replies(deadline), Ok(Some(_))) {
         answered += 1;
     }
     let _transitions = monitor.transitions();

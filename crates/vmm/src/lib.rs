@@ -1,30 +1,39 @@
 //! Control of one virtual machine monitor per VM: start, load, pause, stop. Blocking calls with
 //! deadlines, meant for a thread of the caller's.
 //!
+//! [`Driver`] and [`Vm`] are what callers see; [`qemu`] implements them, and so does `fake`, a
+//! scripted VMM for tests of the callers.
+//!
 //! Guarantees: every wait ends; an error names the VMM, what was asked and what came back; a VM
-//! that was paused through [`Vm::prepare_pause`] runs again when its [`PausedVm`] is gone, whatever
+//! that was stopped through [`PreparedPause`] runs again when what came of it is gone, whatever
 //! happened in between; a dropped [`Vm`] leaves no process.
 //!
 //! Does not do: decide what a branch is, know snapshots, talk to the guest agent, keep files.
 
+mod cgroup;
 mod error;
+#[cfg(feature = "fake")]
+pub mod fake;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod group;
 mod guest_ram;
-mod paused;
+mod pause_window;
 pub mod qemu;
 mod shim_client;
 mod spec;
+mod vm;
 
-pub use error::VmmError;
-pub use group::{
-    MemoryGroup, MemoryGroups, MemoryLimit, NoMemoryGroups, limit_was_reached, try_memory_limit,
+pub use cgroup::{
+    CgroupsUnavailable, MemoryCgroup, MemoryCgroups, MemoryLimit, limit_was_reached,
+    try_memory_limit,
 };
+pub use error::VmmError;
 pub use guest_ram::GuestRam;
-pub use paused::{PausePlan, PausedVm, PreparedPause, Resumed};
-pub use qemu::Vm;
+pub use pause_window::{
+    FrozenVm, PausePlan, PreparedPause, Resumed, SavedVm, StoppedVm, WindowAccess, WindowCommands,
+};
 pub use shim_client::{MappedRun, ShimClient};
 pub use spec::{
     Accelerator, BootSource, Confinement, Disk, DiskOverlay, RamBacking, Start, VmSpec, VmmTools,
 };
+pub use vm::{Driver, RunState, Vm};

@@ -5,10 +5,13 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::ChildStdout;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::consumer::CHECK;
+use crate::frame::frames;
 use crate::gate::{Gate, Report};
+use crate::page::Page;
 use crate::verdict::{Complaint, Complaints, Verdict};
 
 /// Where `write` listens, in the abstract name space: there is nothing to clean up.
@@ -63,16 +66,28 @@ pub(crate) fn listen() -> io::Result<UnixListener> {
     UnixListener::bind_addr(&address()?)
 }
 
+/// Pages whose place in guest RAM a verdict tells.
+pub(crate) struct Places {
+    /// Of each writer.
+    pub(crate) hot: Vec<Arc<Vec<Page>>>,
+    pub(crate) published: Arc<Vec<Page>>,
+}
+
 /// Serves them for ever.
 pub(crate) fn serve(
     listener: &UnixListener,
     gate: &Gate,
     mut consumer: Consumer,
     seed: u64,
+    places: &Places,
 ) -> io::Result<()> {
     loop {
         let (mut stream, _) = listener.accept()?;
-        let verdict = gate.stopped(|reports| judge(reports, &mut consumer, seed));
+        let mut verdict = gate.stopped(|reports| judge(reports, &mut consumer, seed));
+        // Empty where the kernel does not tell.
+        verdict.hot_frames =
+            frames(places.hot.iter().flat_map(|hot| hot.iter())).unwrap_or_default();
+        verdict.count_frames = frames(places.published.iter()).unwrap_or_default();
         // Whoever asked may have gone away.
         stream.write_all(verdict.to_json().as_bytes()).ok();
     }

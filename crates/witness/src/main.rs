@@ -18,6 +18,7 @@
 
 mod consumer;
 mod control;
+mod frame;
 mod gate;
 mod order;
 mod page;
@@ -33,7 +34,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
-use control::Consumer;
+use control::{Consumer, Places};
 use gate::Gate;
 use page::pages;
 use scribe::Scribe;
@@ -86,19 +87,22 @@ fn write(seed: u64, count: u64, directory: &Path) -> io::Result<()> {
     let input = File::from(OwnedFd::from(input));
     let mut pipe = Some(input.try_clone()?);
     let consumer = Consumer { input, output: BufReader::new(output) };
-    let published = Arc::new(pages(WRITERS as u64));
+    // The writers' counts, then the scribe's.
+    let published = Arc::new(pages(WRITERS as u64 + 1));
+    let mut hot = Vec::new();
     let gate = Arc::new(Gate::new(WRITERS + 1));
     for number in 0..WRITERS {
         let writer = Writer::new(number, seed, count, Arc::clone(&published), pipe.take());
+        hot.push(writer.hot());
         let gate = Arc::clone(&gate);
         std::thread::Builder::new().name(format!("writer{number}")).spawn(move || {
             writer.run(&gate);
         })?;
     }
-    let scribe = Scribe::new(directory, published)?;
+    let scribe = Scribe::new(WRITERS, directory, Arc::clone(&published))?;
     let at_scribe = Arc::clone(&gate);
     std::thread::Builder::new().name("scribe".to_owned()).spawn(move || {
         scribe.run(&at_scribe);
     })?;
-    control::serve(&listener, &gate, consumer, seed)
+    control::serve(&listener, &gate, consumer, seed, &Places { hot, published })
 }

@@ -50,6 +50,7 @@ impl Block {
 
 /// The thread's files and what it remembers.
 pub(crate) struct Scribe {
+    number: usize,
     cached: File,
     direct: File,
     remembered: Vec<Block>,
@@ -59,8 +60,13 @@ pub(crate) struct Scribe {
 }
 
 impl Scribe {
-    /// Makes the file of records in `directory`.
-    pub(crate) fn new(directory: &Path, published: Arc<Vec<Page>>) -> io::Result<Self> {
+    /// The scribe that publishes its count in page `number` of `published`. Makes the file of
+    /// records in `directory`.
+    pub(crate) fn new(
+        number: usize,
+        directory: &Path,
+        published: Arc<Vec<Page>>,
+    ) -> io::Result<Self> {
         let path = directory.join("witness.records");
         let mut options = OpenOptions::new();
         let cached = options.read(true).write(true).create(true).truncate(true).open(&path)?;
@@ -71,6 +77,7 @@ impl Scribe {
         let flags = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
         let direct = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
         Ok(Self {
+            number,
             cached,
             direct,
             remembered: vec![Block::EMPTY; at(SLOTS)],
@@ -88,6 +95,7 @@ impl Scribe {
                 self.complain(&error);
             }
             done += 1;
+            self.published[self.number].set(0, done);
             if gate.is_closed() {
                 if let Err(error) = self.verify_all() {
                     self.complain(&error);

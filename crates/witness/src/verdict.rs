@@ -48,6 +48,10 @@ pub(crate) struct Verdict {
     pub(crate) messages: u64,
     /// Records written to disk.
     pub(crate) records: u64,
+    /// The frames of all hot pages.
+    pub(crate) hot_frames: Vec<u64>,
+    /// The frames of the published counts.
+    pub(crate) count_frames: Vec<u64>,
     pub(crate) complaints: Complaints,
 }
 
@@ -56,12 +60,14 @@ impl Verdict {
     pub(crate) fn to_json(&self) -> String {
         let mut text = format!(
             "{{\"ok\":{},\"seed\":{},\"writes\":{:?},\"messages\":{},\"records\":{},\
-             \"count\":{},\"violations\":[",
+             \"hot_frames\":{:?},\"count_frames\":{:?},\"count\":{},\"violations\":[",
             self.complaints.count == 0,
             self.seed,
             self.writes,
             self.messages,
             self.records,
+            self.hot_frames,
+            self.count_frames,
             self.complaints.count,
         );
         for (number, Complaint { at, expected, found }) in self.complaints.told.iter().enumerate() {
@@ -79,12 +85,13 @@ mod tests {
 
     #[test]
     fn a_verdict_without_complaints_is_ok_and_one_with_any_is_not() {
-        let mut verdict = Verdict { seed: 7, writes: vec![1, 2], ..Verdict::default() };
+        let mut verdict =
+            Verdict { seed: 7, writes: vec![1, 2], hot_frames: vec![8, 9], ..Verdict::default() };
         verdict.complaints.expect(5, 5, || unreachable!("nothing to complain about"));
         assert_eq!(
             verdict.to_json(),
             "{\"ok\":true,\"seed\":7,\"writes\":[1, 2],\"messages\":0,\"records\":0,\
-             \"count\":0,\"violations\":[]}"
+             \"hot_frames\":[8, 9],\"count_frames\":[],\"count\":0,\"violations\":[]}"
         );
         for found in 6..26 {
             verdict.complaints.expect(5, found, || "page 3".to_owned());

@@ -22,7 +22,6 @@ use crate::page::{Page, WORDS, at, pages};
 use crate::scatter::Scatter;
 use crate::verdict::Complaints;
 
-/// More than the kernel has: a defect that hits hot pages shall hit these first.
 const HOT_PAGES: u64 = 64;
 const HOT_WORDS: u64 = HOT_PAGES * WORDS as u64;
 const FLICKER_PAGES: u64 = 64;
@@ -37,7 +36,7 @@ const MESSAGE_EVERY: u64 = 64;
 pub(crate) struct Writer {
     number: usize,
     scatter: Scatter,
-    hot: Vec<Page>,
+    hot: Arc<Vec<Page>>,
     flicker: Vec<Page>,
     cold: Vec<Page>,
     /// Written once, before the first write.
@@ -65,7 +64,7 @@ impl Writer {
         Self {
             number,
             scatter: Scatter::new(&format!("writer {number}"), seed, count),
-            hot: pages(HOT_PAGES),
+            hot: Arc::new(pages(HOT_PAGES)),
             flicker: pages(FLICKER_PAGES),
             cold: pages(COLD_PAGES),
             still,
@@ -74,6 +73,11 @@ impl Writer {
             pipe,
             complaints: Complaints::default(),
         }
+    }
+
+    /// The pages that are written in turn, one in each write.
+    pub(crate) fn hot(&self) -> Arc<Vec<Page>> {
+        Arc::clone(&self.hot)
     }
 
     /// Writes for ever.

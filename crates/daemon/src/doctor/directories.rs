@@ -11,13 +11,13 @@ use rustix::fs::FallocateFlags;
 use super::Check;
 use crate::{ServeConfig, socket};
 
-/// Less room than this for hot layers and the first template of default size does not fit.
+/// With less room than this for hot layers, the first template of default size does not fit.
 const HOT_BYTES_MIN: ByteCount = ByteCount::from_mib(768);
-/// Less than this is soon used up.
+/// Less than this does not last long.
 const HOT_BYTES_COMFORTABLE: ByteCount = ByteCount::from_mib(2048);
-/// Less room than this for durable layers and disks, and nothing can be made durable.
+/// With less room than this for durable layers and disks, nothing can be made durable.
 const STATE_BYTES_MIN: ByteCount = ByteCount::from_mib(64);
-/// Less than this is soon used up.
+/// Less than this does not last long.
 const STATE_BYTES_COMFORTABLE: ByteCount = ByteCount::from_mib(2048);
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -30,7 +30,7 @@ const RUN: &str = "run directory";
 
 /// Memory layers: tmpfs, room, files with holes.
 pub(super) fn hot(directory: &Path) -> Check {
-    let remedy = "name a directory on a larger tmpfs with FORKD_HOT_DIR, or enlarge this one: \
+    let remedy = "set FORKD_HOT_DIR to a directory on a larger tmpfs, or enlarge this one: \
                   mount -o remount,size=8G /dev/shm";
     match fallible(directory, |file, path| {
         file.write_all(SAMPLE)?;
@@ -50,9 +50,9 @@ pub(super) fn hot(directory: &Path) -> Check {
     }
 }
 
-/// Snapshots: what is flushed and renamed is there after a crash.
+/// Snapshots: a file that was flushed and renamed is still there after a crash.
 pub(super) fn state(directory: &Path) -> Check {
-    let remedy = "name a directory on a local disk with --store (FORKD_STATE_DIR)";
+    let remedy = "choose a directory on a local disk with --store (FORKD_STATE_DIR)";
     match fallible(directory, |file, path| {
         file.write_all(SAMPLE)?;
         rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, 1 << 20)?;
@@ -65,13 +65,13 @@ pub(super) fn state(directory: &Path) -> Check {
         File::open(parent)?.sync_all()?;
         match same? {
             true => room(parent),
-            false => Err(io::Error::other("what was written is not what is read")),
+            false => Err(io::Error::other("it returns other bytes than were written")),
         }
     }) {
         Err(error) => Check::fail(STATE, format!("`{}`: {error}", directory.display()), remedy),
         Ok(Room { is_tmpfs: true, .. }) => {
             let detail =
-                format!("`{}` is on tmpfs: nothing outlives a reboot", directory.display());
+                format!("`{}` is on tmpfs: no snapshot survives a reboot", directory.display());
             Check::warn(STATE, detail, remedy)
         }
         Ok(Room { free, .. }) => {
@@ -81,7 +81,7 @@ pub(super) fn state(directory: &Path) -> Check {
     }
 }
 
-/// Sockets: short paths, and a file system that can have them.
+/// Sockets: short paths, on a file system that supports them.
 pub(super) fn run(config: &ServeConfig) -> Check {
     let directory = &config.run_dir;
     let remedy = "choose a shorter FORKD_HOME, or one on a local file system";
@@ -122,13 +122,13 @@ fn graded(
     if free < min {
         Check::fail(name, format!("{detail}; {min} are needed"), remedy)
     } else if free < comfortable {
-        Check::warn(name, format!("{detail}, which is soon used up"), remedy)
+        Check::warn(name, format!("{detail}, which is little"), remedy)
     } else {
         Check::ok(name, detail)
     }
 }
 
-/// Does something with a file of our own in `directory`, which is made if it is missing.
+/// Does something with a file of our own in `directory`, which is created if it is missing.
 fn fallible<T>(
     directory: &Path,
     work: impl FnOnce(&mut File, &PathBuf) -> io::Result<T>,
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(hot(Path::new("/proc/self")).outcome, Outcome::Fail);
         let check = state(shm.path());
         assert_eq!(check.outcome, Outcome::Warn, "{check:?}");
-        assert!(check.detail.contains("outlives a reboot"));
+        assert!(check.detail.contains("survives a reboot"));
         assert!(is_empty(shm.path()), "what was tried is removed");
     }
 

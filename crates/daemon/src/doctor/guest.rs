@@ -34,24 +34,24 @@ pub(super) async fn try_out(
 ) -> Check {
     let scratch = match Scratch::new(config, accelerator) {
         Ok(scratch) => scratch,
-        Err(error) => return failed("make directories for it", &error.to_string()),
+        Err(error) => return failed("create its directories", &error.to_string()),
     };
     let tried = tokio::select! {
         tried = tokio::time::timeout(DEADLINE, scratch.play(protects)) => tried,
         _ = tokio::signal::ctrl_c() => {
-            return Check::warn(NAME, "interrupted", "let it run to its end");
+            return Check::warn(NAME, "interrupted", "run it again and let it finish");
         }
     };
     match tried {
         Ok(Ok(story)) => Check::ok(NAME, story),
         Ok(Err((step, error))) => failed(step, &with_causes(&error)),
-        Err(_) => failed("everything", "it took too long"),
+        Err(_) => failed("finish in time", &format!("it took more than {} s", DEADLINE.as_secs())),
     }
 }
 
 fn failed(step: &str, problem: &str) -> Check {
-    let remedy = "correct what else is said here; if all of that is well, look at the words of the \
-                  error, and at the log with FORKD_LOG=debug";
+    let remedy = "fix the other findings first; if there are none, look at this error, and at the \
+                  log with FORKD_LOG=debug";
     Check::fail(NAME, format!("could not {step}: {problem}"), remedy)
 }
 
@@ -123,27 +123,29 @@ async fn story(
     built.map_err(|e| ("boot a guest", e))?;
     let booted = begun.elapsed();
     let begun = Instant::now();
-    let mut source = engine.fork(&tag, 1).await.map_err(|e| ("start a child of it", e))?;
+    let mut source = engine.fork(&tag, 1).await.map_err(|e| ("start a child", e))?;
     let (source, forked) = (source.remove(0).id, begun.elapsed());
     say(engine, &source, "echo kept > /tmp/doctor").await.map_err(|e| ("run a program", e))?;
     let request = BranchRequest { tag: None, mode, children: 1, wait: Wait::UntilReady };
-    let branch = engine.branch(&source, request).await.map_err(|e| ("branch it", e))?;
+    let branch = engine.branch(&source, request).await.map_err(|e| ("branch the guest", e))?;
     let pause = branch.snapshot.branch.as_ref().map(|report| report.pause).unwrap_or_default();
     let child = branch.children.into_iter().next();
     let child = child.unwrap_or_else(|| Err(EngineError::Internal("no child".to_owned())));
     let child = child.map_err(|e| ("start a child of the branch", e))?.id;
-    say(engine, &source, "echo later > /tmp/doctor").await.map_err(|e| ("go on", e))?;
+    say(engine, &source, "echo later > /tmp/doctor")
+        .await
+        .map_err(|e| ("continue the source", e))?;
     let kept = say(engine, &child, "cat /tmp/doctor").await.map_err(|e| ("ask the child", e))?;
     if kept != "kept" {
-        let problem = format!("the child has `{kept}`, not what was there at the branch point");
-        return Err(("restore the branch", EngineError::Internal(problem)));
+        let problem = format!("the child has `{kept}` and not what was there at the branch point");
+        return Err(("restore the branch point", EngineError::Internal(problem)));
     }
     let removed = engine.delete_snapshot(&tag, DeletePolicy::Cascade).await;
     removed.map_err(|e| ("remove everything", e))?;
     let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
     Ok(format!(
-        "booted on {} in {}, forked in {}, branched ({mode}) with a pause of {:.1} ms; its child \
-         had what was there",
+        "booted on {} in {}, forked in {}, branched ({mode}) with a pause of {:.1} ms; the child \
+         has the state of the branch point",
         engine.accelerator().name(),
         seconds(booted),
         seconds(forked),
@@ -154,7 +156,7 @@ async fn story(
 async fn say(engine: &Engine, id: &SandboxId, command: &str) -> Result<String, EngineError> {
     let output = engine.exec(id, ExecRequest::new(["/bin/sh", "-c", command])).await?;
     if output.exit_code != 0 {
-        let problem = format!("`{command}` ends with {}", output.exit_code);
+        let problem = format!("`{command}` ended with exit code {}", output.exit_code);
         return Err(EngineError::Internal(problem));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -18,7 +18,7 @@ const EMULATION: &str = "guests are emulated, which is several times slower";
 pub(super) async fn kvm(config: &ServeConfig) -> Check {
     if config.accelerator == AcceleratorChoice::Forced(Accelerator::Tcg) {
         let remedy = format!("{EMULATION}; unset FORKD_ACCEL to let forkd choose");
-        return Check::warn(KVM, "not used: emulation was asked for", remedy);
+        return Check::warn(KVM, "not used: the configuration asks for emulation", remedy);
     }
     let verdict = forkd_engine::probe_kvm(&config.engine()).await;
     if verdict.works {
@@ -26,12 +26,12 @@ pub(super) async fn kvm(config: &ServeConfig) -> Check {
     }
     let detail = format!("not usable: {}", verdict.reason);
     if config.accelerator == AcceleratorChoice::Forced(Accelerator::Kvm) {
-        let remedy = "unset FORKD_ACCEL to let guests be emulated here";
+        let remedy = "unset FORKD_ACCEL, and forkd emulates guests here";
         return Check::fail(KVM, detail, remedy);
     }
     let remedy = format!(
-        "{EMULATION}; for KVM use a host with hardware virtualisation, load its module, and give \
-         this user access to /dev/kvm"
+        "{EMULATION}; for KVM, use a host with hardware virtualisation, load the kvm module, and \
+         give this user access to /dev/kvm"
     );
     Check::warn(KVM, detail, remedy)
 }
@@ -41,16 +41,16 @@ pub(super) fn write_protection(directory: &Path) -> Check {
     let release = release();
     match host::try_write_protection(directory) {
         Ok(found) if found.unpopulated => {
-            Check::ok(USERFAULTFD, format!("a protected page was held and released; {release}"))
+            Check::ok(USERFAULTFD, format!("forkd held and released a protected page; {release}"))
         }
         Ok(_) => {
-            let remedy = "Linux 6.4 makes the preparation of a branch cheaper";
-            let detail = format!("a protected page was held and released; {release}");
+            let remedy = "Linux 6.4 or later shortens the pause of a branch";
+            let detail = format!("forkd held and released a protected page; {release}");
             Check::warn(USERFAULTFD, detail, remedy)
         }
         Err(problem) => {
-            let remedy = "sysctl vm.unprivileged_userfaultfd=1, or give this user access to \
-                          /dev/userfaultfd; Linux 5.19 is needed; until then mode `diff` works";
+            let remedy = "run `sysctl vm.unprivileged_userfaultfd=1`, or give this user access to \
+                          /dev/userfaultfd; Linux 5.19 is needed; without it, mode `diff` works";
             Check::fail(USERFAULTFD, format!("{problem}; {release}"), remedy)
         }
     }
@@ -59,13 +59,13 @@ pub(super) fn write_protection(directory: &Path) -> Check {
 /// Looks for a page that was written.
 pub(super) fn page_scan(directory: &Path) -> Check {
     match host::try_page_scan(directory) {
-        Ok(true) => Check::ok(PAGEMAP_SCAN, "a written page was found"),
+        Ok(true) => Check::ok(PAGEMAP_SCAN, "forkd found a written page"),
         Ok(false) => {
-            let remedy = "dirty pages are found in a slower way; Linux 6.7 has the faster one";
+            let remedy = "forkd finds dirty pages in a slower way; Linux 6.7 has the faster one";
             Check::warn(PAGEMAP_SCAN, format!("{} does not have it", release()), remedy)
         }
         Err(problem) => {
-            let remedy = "run forkd where it may read /proc/PID/pagemap: as root or the VMMs' user";
+            let remedy = "run forkd as root or as the VMMs' user: it reads /proc/PID/pagemap";
             Check::fail(PAGEMAP_SCAN, problem, remedy)
         }
     }

@@ -7,7 +7,7 @@
 //! Each check does what the daemon will do, on files and in groups of its own, and leaves nothing.
 //!
 //! Guarantees: every finding that is not good has a remedy; what is required fails, what is
-//! optional warns; a check that cannot be made because of another's failure says so.
+//! optional warns; a check that is not made because another failed says so.
 //!
 //! Does not do: change the host, or look at a daemon that runs.
 

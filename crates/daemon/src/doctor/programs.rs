@@ -1,4 +1,4 @@
-//! Programs, libraries and images that guests are made with.
+//! Programs, libraries and images that guests need.
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) async fn qemu(config: &ServeConfig) -> Check {
         }
         Ok(Ok(Err(problem))) => Check::fail(QEMU, problem, INSTALL),
         Ok(Err(error)) => Check::fail(QEMU, error.to_string(), INSTALL),
-        Err(_) => Check::fail(QEMU, "it does not tell its version", INSTALL),
+        Err(_) => Check::fail(QEMU, "it does not print its version", INSTALL),
     }
 }
 
@@ -54,9 +54,9 @@ pub(super) async fn commands(config: &ServeConfig) -> Check {
                   shim of this forkd";
     match asked.await {
         Ok(Ok(missing)) if missing.is_empty() => {
-            Check::ok(COMMANDS, "the machine `microvm` starts and knows all that are needed")
+            Check::ok(COMMANDS, "the machine `microvm` starts and has all that forkd needs")
         }
-        Ok(Ok(missing)) => Check::fail(COMMANDS, format!("without {}", missing.join(", ")), remedy),
+        Ok(Ok(missing)) => Check::fail(COMMANDS, format!("lacks {}", missing.join(", ")), remedy),
         Ok(Err(problem)) => Check::fail(COMMANDS, problem, remedy),
         Err(error) => Check::fail(COMMANDS, error.to_string(), remedy),
     }
@@ -66,7 +66,7 @@ pub(super) fn shim(path: &Path) -> Check {
     if path.is_file() {
         return Check::ok(SHIM, path.display().to_string());
     }
-    let remedy = "build it with `make build`, or name it with FORKD_SHIM";
+    let remedy = "build it with `make build`, or set FORKD_SHIM to its path";
     Check::fail(SHIM, format!("`{}` does not exist", path.display()), remedy)
 }
 
@@ -80,14 +80,14 @@ pub(super) async fn qemu_img() -> Check {
             let text = String::from_utf8_lossy(&output.stdout);
             Check::ok(QEMU_IMG, text.lines().next().unwrap_or_default())
         }
-        Ok(Ok(output)) => Check::fail(QEMU_IMG, format!("it ends with {}", output.status), remedy),
+        Ok(Ok(output)) => Check::fail(QEMU_IMG, format!("it ended with {}", output.status), remedy),
         Ok(Err(error)) => Check::fail(QEMU_IMG, format!("cannot be run: {error}"), remedy),
         Err(_) => Check::fail(QEMU_IMG, "it does not answer", remedy),
     }
 }
 
 pub(super) fn images(directory: &Path) -> Check {
-    let remedy = "build them with `make images`, or name their directory with FORKD_IMAGE_DIR";
+    let remedy = "build them with `make images`, or set FORKD_IMAGE_DIR to their directory";
     let found = host::images(directory);
     let (good, bad): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|(_, problem)| problem.is_none());

@@ -1,4 +1,4 @@
-//! How much the host gives, and what sandboxes can be kept from. Nothing of it is required.
+//! How much the host has to give, and how sandboxes can be confined. None of it is required.
 
 use std::fs;
 
@@ -8,14 +8,14 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Check;
 
-/// Less than this is soon used up by the first guests.
+/// The first guests use up less than this.
 const MEMORY_COMFORTABLE: ByteCount = ByteCount::from_mib(1024);
 /// Descriptors that the daemon has open for one sandbox that has been branched.
 const DESCRIPTORS_PER_SANDBOX: u64 = 16;
-/// With fewer sandboxes than this a limit is in the way.
+/// A limit that allows fewer sandboxes than this gets in the way.
 const SANDBOXES_COMFORTABLE: u64 = 60;
 
-/// Memory, swap, descriptors, mappings, control groups, namespaces.
+/// Memory, swap, descriptors, mappings, cgroups, namespaces.
 pub(super) fn all() -> Vec<Check> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let descriptors = getrlimit(Resource::Nofile).current;
@@ -36,7 +36,7 @@ fn memory(meminfo: &str, overcommit: &str) -> Check {
         Some(ByteCount::new(kibibytes.trim().parse::<u64>().ok()? << 10))
     });
     if overcommit.trim() == "2" {
-        let detail = "the kernel counts shared guest memory for each child in full";
+        let detail = "the kernel counts guest memory that children share once for each child";
         return Check::warn(NAME, detail, "sysctl vm.overcommit_memory=0");
     }
     match available {
@@ -44,7 +44,7 @@ fn memory(meminfo: &str, overcommit: &str) -> Check {
             Check::warn(NAME, format!("{free} available"), "end other programs, or add memory")
         }
         Some(free) => Check::ok(NAME, format!("{free} available")),
-        None => Check::warn(NAME, "/proc/meminfo does not tell", "mount /proc"),
+        None => Check::warn(NAME, "/proc/meminfo has no figure", "mount /proc"),
     }
 }
 
@@ -55,7 +55,7 @@ fn swap(swaps: &str) -> Check {
     if areas == 0 {
         return Check::ok(NAME, "none");
     }
-    let remedy = "swapoff -a; with swap dirty pages are looked for in the pause of a branch";
+    let remedy = "swapoff -a; with swap, forkd looks for dirty pages in the pause of a branch";
     Check::warn(NAME, format!("{areas} area(s) in use"), remedy)
 }
 
@@ -74,7 +74,7 @@ fn mappings(max: &str) -> Check {
     const NAME: &str = "mappings";
     let max: u64 = max.trim().parse().unwrap_or(u64::MAX);
     if max < 2 * limit::RUNS_MAPPED_MAX as u64 {
-        let detail = format!("{max} in a process; a child of a ragged snapshot needs more");
+        let detail = format!("{max} in a process; a child of a fragmented snapshot needs more");
         return Check::warn(NAME, detail, "sysctl vm.max_map_count=65530");
     }
     Check::ok(NAME, format!("{max} in a process"))
@@ -83,10 +83,10 @@ fn mappings(max: &str) -> Check {
 fn memory_limits() -> Check {
     const NAME: &str = "memory limits";
     match host::try_limit() {
-        Ok(base) => Check::ok(NAME, format!("a group was limited in `{}`", base.display())),
+        Ok(base) => Check::ok(NAME, format!("forkd limited a cgroup in `{}`", base.display())),
         Err(problem) => {
             let remedy = "only `memory_limit_mib` needs it: run the daemon as root, or under \
-                          systemd with the unit of deploy/, which delegates the controller";
+                          systemd with the unit in deploy/, which delegates the controller";
             Check::warn(NAME, problem, remedy)
         }
     }
@@ -95,7 +95,7 @@ fn memory_limits() -> Check {
 fn networks() -> Check {
     const NAME: &str = "namespaces";
     match host::try_network() {
-        Ok(()) => Check::ok(NAME, "a network namespace was made"),
+        Ok(()) => Check::ok(NAME, "forkd created a network namespace"),
         Err(problem) => {
             let remedy = "only `per_child_netns` needs it: give the daemon CAP_SYS_ADMIN";
             Check::warn(NAME, format!("no network namespace: {problem}"), remedy)

@@ -86,7 +86,7 @@ pub(crate) async fn info(
     Ok(Json(SnapshotInfo {
         chain_depth: snapshot.chain_depth,
         ancestors: ancestors(&app.engine, snapshot.parent_tag.clone()),
-        dependents: dependents(&app.engine, &tag),
+        dependents: app.engine.dependents(&tag).names(),
         memory_layer_bytes: snapshot.memory_layer.get(),
         snapshot: convert::snapshot(snapshot),
     }))
@@ -105,20 +105,6 @@ fn ancestors(engine: &Engine, parent: Option<SnapshotTag>) -> Vec<String> {
         next = snapshot.parent_tag;
     }
     tags
-}
-
-fn dependents(engine: &Engine, tag: &SnapshotTag) -> Vec<String> {
-    let snapshots = engine
-        .snapshots()
-        .into_iter()
-        .filter(|snapshot| snapshot.parent_tag.as_ref() == Some(tag))
-        .map(|snapshot| snapshot.tag.into());
-    let sandboxes = engine
-        .sandboxes()
-        .into_iter()
-        .filter(|sandbox| sandbox.snapshot_tag == *tag)
-        .map(|sandbox| sandbox.id.into());
-    snapshots.chain(sandboxes).collect()
 }
 
 /// Makes a snapshot of the same state that depends on no other.

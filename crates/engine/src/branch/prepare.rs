@@ -3,17 +3,18 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::sync::Arc;
 
-use forkd_capture::{CapturePlan, Copy, PageSink, PagesBelow, PreparedCapture};
+use forkd_capture::{CapturePlan, Copy, NoProbe, PageSink, PagesBelow, PreparedCapture};
 use forkd_store::{Chain, ChainPages, LayerWriter};
 use forkd_types::{BranchMode, ByteCount, PageIndex, PageRun, limit};
-use forkd_vmm::DiskOverlay;
+use forkd_vmm::PausePlan;
 
-use super::Context;
-use super::stand_by::next_overlay;
+use super::context::Context;
+use super::device_state::device_state;
+use super::probe::Probe;
 use crate::EngineError;
-use crate::sandbox::{Machine, Protection, WatchedMemory};
+use crate::sandboxes::{Machine, Protection, WatchedMemory};
 
 /// Everything that the pause window needs.
 pub(super) struct Prepared {
@@ -21,9 +22,7 @@ pub(super) struct Prepared {
     /// What the new layer is a difference to.
     pub(super) below: Chain,
     pub(super) sink: LayerWriter,
-    /// The overlay that the source goes on in.
-    pub(super) overlay: Option<DiskOverlay>,
-    pub(super) device_state: PathBuf,
+    pub(super) pause: PausePlan,
 }
 
 /// A layer's file as the place for captured pages.
@@ -45,22 +44,28 @@ impl PagesBelow for ChainBelow {
 }
 
 impl Context<'_> {
-    pub(super) fn prepare(&self, machine: &mut Machine) -> Result<Prepared, EngineError> {
+    pub(super) fn prepare(
+        &self,
+        machine: &mut Machine,
+        probe: Option<Probe<'_>>,
+    ) -> Result<Prepared, EngineError> {
         if machine.overlays.len() >= limit::CHAIN_DEPTH_MAX {
             return Err(EngineError::ChainTooDeep { id: self.handle.id().clone() });
         }
+        let snapshots = &self.branches.snapshots;
         let protection = match self.mode {
             BranchMode::Live => Protection::Required,
             BranchMode::Diff | BranchMode::Full => Protection::IfPossible,
         };
-        let WatchedMemory { mut target, below } = machine.take_memory(self.inner, protection)?;
+        let WatchedMemory { mut target, below } =
+            machine.take_memory(snapshots, self.branches.features, protection)?;
         let dirty = target.dirty_bytes()?;
         let (also, expected) = self.pages_besides(&below, dirty);
-        let files = &self.inner.files;
+        let files = &snapshots.files;
         let create = || LayerWriter::create(files, machine.origin.memory, expected);
-        let sink = self.inner.with_room(create)?;
+        let sink = files.with_room(create)?;
         let file = sink.file().map_err(|error| EngineError::Internal(error.to_string()))?;
-        let capture = target.prepare(CapturePlan {
+        let mut capture = CapturePlan {
             copy: match self.mode {
                 BranchMode::Live => Copy::AfterResume,
                 BranchMode::Diff | BranchMode::Full => Copy::BeforeResume,
@@ -68,11 +73,16 @@ impl Context<'_> {
             also,
             sink: Box::new(LayerSink(file)),
             below: Box::new(ChainBelow(below.pages())),
-            flaw: self.flaw(),
-        })?;
-        let overlay = next_overlay(self.inner, self.handle, machine)?;
-        let device_state = super::settle::device_state(self.inner, self.handle.id());
-        Ok(Prepared { capture, below, sink, overlay, device_state })
+            probe: Arc::new(NoProbe),
+        };
+        let mut pause = PausePlan {
+            device_state: device_state(files, self.handle.id()),
+            overlay: self.branches.next_overlay(self.handle, machine)?,
+        };
+        if let Some((probe, branch)) = probe {
+            probe.change_plans(&branch, &mut capture, &mut pause);
+        }
+        Ok(Prepared { capture: target.prepare(capture), below, sink, pause })
     }
 
     /// Which pages besides the dirty ones, and how many bytes all of them may be. Pages dirtied

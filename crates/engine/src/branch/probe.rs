@@ -2,10 +2,11 @@
 
 use std::fmt::Debug;
 
+use forkd_capture::CapturePlan;
 use forkd_types::{BranchMode, BranchPhase, SandboxId, SnapshotTag};
-use forkd_vmm::GuestRam;
+use forkd_vmm::{GuestRam, PausePlan, Vm};
 
-use crate::{EngineError, Flaw};
+use crate::EngineError;
 
 /// Called at the edges of a branch's phases, on the thread that takes the branch. Production has
 /// none. An implementation may do to the machine whatever could happen to it there: kill it, fill
@@ -30,10 +31,24 @@ pub trait BranchProbe: Debug + Send + Sync {
         Ok(())
     }
 
-    /// A defect to build into this branch; has an effect only in programs that are compiled with
-    /// the feature `flaws`.
-    fn flaw(&self) -> Option<Flaw> {
-        None
+    /// What the branch is about to do. An implementation may change it, to make a branch that is
+    /// not of one instant.
+    fn change_plans(
+        &self,
+        branch: &ProbedBranch<'_>,
+        capture: &mut CapturePlan,
+        pause: &mut PausePlan,
+    ) {
+        let _ = (branch, capture, pause);
+    }
+
+    /// The source runs again; what became of its disk has not been looked at yet.
+    ///
+    /// # Errors
+    /// An error fails the branch.
+    fn after_resume(&self, branch: &ProbedBranch<'_>, vm: &mut dyn Vm) -> Result<(), EngineError> {
+        let _ = (branch, vm);
+        Ok(())
     }
 }
 
@@ -49,3 +64,6 @@ pub struct ProbedBranch<'a> {
     /// Where the source's memory is.
     pub ram: GuestRam,
 }
+
+/// Who looks on, and at what.
+pub(super) type Probe<'a> = (&'a dyn BranchProbe, ProbedBranch<'a>);

@@ -6,8 +6,8 @@ use forkd_capture::CapturedPages;
 use forkd_store::{Chain, LayerWriter, StoreError};
 use forkd_types::{BranchMode, OverlayId, SnapshotStatus, limit};
 
-use super::Context;
-use crate::catalog::to_figures;
+use super::context::Context;
+use crate::snapshots::to_figures;
 use crate::{BranchReport, EngineError};
 
 impl Context<'_> {
@@ -20,7 +20,7 @@ impl Context<'_> {
         device_state: &Path,
     ) -> Result<Chain, EngineError> {
         let chain = if self.mode == BranchMode::Full {
-            Chain::new(&self.inner.files, vec![sink.seal_base()?])?
+            Chain::new(&self.branches.snapshots.files, vec![sink.seal_base()?])?
         } else {
             self.bounded(below.extended(sink, pages.stored, pages.zero)?)?
         };
@@ -34,14 +34,14 @@ impl Context<'_> {
     fn keep_device_state(&self, chain: &Chain, path: &Path) -> Result<(), EngineError> {
         let ids = chain.ids();
         let Some(top) = ids.last() else { return Ok(()) };
-        let target = self.inner.files.hot_device_state(top);
+        let target = self.branches.snapshots.files.hot_device_state(top);
         let kept = std::fs::rename(path, &target);
         Ok(kept.map_err(|source| StoreError::File { what: "keep", path: target, source })?)
     }
 
     fn remove_top(&self, chain: &Chain) {
         if let Some(top) = chain.ids().last() {
-            self.inner.files.remove_layer(top);
+            self.branches.snapshots.files.remove_layer(top);
         }
     }
 
@@ -65,15 +65,18 @@ impl Context<'_> {
         report: &BranchReport,
     ) -> Result<(), EngineError> {
         let ids = chain.ids();
-        let sum = ids.last().map(|top| self.inner.files.checksum_device_state(top)).transpose();
+        let sum = ids
+            .last()
+            .map(|top| self.branches.snapshots.files.checksum_device_state(top))
+            .transpose();
         let sum = sum.inspect_err(|_| self.remove_top(chain))?;
-        let sealed = self.inner.catalog.update(&self.inner.registry, self.tag, |row| {
-            row.manifest.layers = ids;
-            row.manifest.device_state = sum;
-            row.manifest.overlays = overlays;
-            row.figures = Some(to_figures(report));
-            row.status = SnapshotStatus::Ready;
-        });
+        let sealed =
+            self.branches.snapshots.catalog.enter(self.tag, SnapshotStatus::Ready, |row| {
+                row.manifest.layers = ids;
+                row.manifest.device_state = sum;
+                row.manifest.overlays = overlays;
+                row.figures = Some(to_figures(report));
+            });
         if sealed.is_err() {
             self.remove_top(chain);
         }

@@ -19,18 +19,17 @@
 //! state.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use forkd_capture::{Captured, ClosedCapture};
 use forkd_store::{Chain, LayerWriter};
 use forkd_types::{BranchMode, BranchPhase, OverlayId};
-use forkd_vmm::{PausePlan, PausedVm, Resumed};
+use forkd_vmm::Resumed;
 
+use super::context::Context;
 use super::prepare::Prepared;
-use super::settle::place_overlay;
-use super::{Context, Steps};
-use crate::sandbox::Machine;
-use crate::{EngineError, Flaw};
+use super::steps::Steps;
+use crate::EngineError;
+use crate::sandboxes::Machine;
 
 /// What the window leaves.
 pub(super) struct AfterWindow {
@@ -58,24 +57,22 @@ impl Context<'_> {
         prepared: Prepared,
         steps: &mut Steps<'_>,
     ) -> Result<AfterWindow, EngineError> {
-        let Prepared { capture, below, sink, overlay: node, device_state } = prepared;
-        let late = Flaw::LateDisk.is_built_in(self.flaw());
-        let overlay = node.clone().filter(|_| !late);
-        let plan = PausePlan { device_state: device_state.clone(), overlay };
-        let mut capture = capture;
+        let Prepared { capture, below, sink, pause } = prepared;
+        let device_state = pause.device_state.clone();
         let inside = |machine: &mut Machine| -> Result<(Resumed, Capture), EngineError> {
-            let loaded = steps.time(BranchPhase::Prepare, || machine.vm.prepare_pause(plan))?;
+            let loaded = steps.time(BranchPhase::Prepare, || machine.vm.prepare_pause(pause))?;
             // Requests to the guest wait from here on; noted writes cost the guest a fault each.
-            let quiesce = self.agent.quiesce(self.inner.config.deadlines.quiesce);
-            let _quiet = steps.time(BranchPhase::Prepare, || self.runtime.block_on(quiesce))?;
-            steps.time(BranchPhase::Prepare, || capture.arm())?;
+            let quiesce = self.agent.quiesce(self.branches.deadlines.quiesce);
+            let _quiet =
+                steps.time(BranchPhase::Prepare, || self.branches.runtime.block_on(quiesce))?;
+            let armed = steps.time(BranchPhase::Prepare, || capture.arm())?;
             // The last moment at which nothing has been done to the source. No event is told here:
             // who follows them would be woken, and compete with the VMM for a processor.
             self.operation.commit("its source has been paused")?;
-            let mut paused = steps.time(BranchPhase::Pause, || loaded.pause())?;
-            steps.time(BranchPhase::SaveDeviceState, || paused.save_device_state())?;
-            steps.time(BranchPhase::FreezeDisk, || paused.freeze_disk())?;
-            let closed = steps.time(BranchPhase::Protect, || capture.close_dirty_set())?;
+            let stopped = steps.time(BranchPhase::Pause, || loaded.stop())?;
+            let saved = steps.time(BranchPhase::SaveDeviceState, || stopped.save_device_state())?;
+            let frozen = steps.time(BranchPhase::FreezeDisk, || saved.freeze_disk())?;
+            let closed = steps.time(BranchPhase::Protect, || armed.close_dirty_set(&frozen))?;
             let capture = match self.mode {
                 BranchMode::Live => Capture::Running(closed),
                 BranchMode::Diff | BranchMode::Full => {
@@ -83,27 +80,14 @@ impl Context<'_> {
                     Capture::Done(captured)
                 }
             };
-            let resumed = steps.time(BranchPhase::Resume, || PausedVm::resume(paused))?;
-            if late {
-                let plan =
-                    PausePlan { device_state: device_state.with_extension("late"), overlay: node };
-                cut_disk_late(machine, plan)?;
-            }
+            let resumed = steps.time(BranchPhase::Resume, || frozen.resume())?;
+            steps.resumed(machine.vm.as_mut())?;
             Ok((resumed, capture))
         };
         let outcome = inside(machine);
         let frozen_overlays = machine.overlays.clone();
-        place_overlay(self.inner, self.handle, machine);
+        self.branches.place_overlay(self.handle, machine);
         let (resumed, capture) = outcome?;
         Ok(AfterWindow { resumed, capture, below, sink, device_state, frozen_overlays })
     }
-}
-
-/// [`Flaw::LateDisk`].
-fn cut_disk_late(machine: &mut Machine, plan: PausePlan) -> Result<(), EngineError> {
-    std::thread::sleep(Duration::from_millis(30));
-    let mut paused = machine.vm.prepare_pause(plan)?.pause()?;
-    paused.freeze_disk()?;
-    paused.resume()?;
-    Ok(())
 }

@@ -1,14 +1,15 @@
-//! All operations: those that run, and the last ones that ended.
+//! All operations: those that run, and the last ones that ended; and what the work of one holds, to
+//! tell its steps and to learn that it is cancelled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use forkd_types::{OperationId, SandboxId, SnapshotTag, limit};
+use forkd_types::{OperationId, OperationKind, OperationState, SandboxId, SnapshotTag, limit};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Operation, OperationKind, OperationState, Running, makes_snapshot};
+use super::description::{Operation, Progress, makes_snapshot};
 use crate::EngineError;
 use crate::events::{Change, EventLog, OperationChange};
 
@@ -112,7 +113,7 @@ impl Operations {
     }
 
     /// Changes an operation that runs.
-    pub(super) fn update(&self, id: &OperationId, change: impl FnOnce(&mut Operation)) {
+    fn update(&self, id: &OperationId, change: impl FnOnce(&mut Operation)) {
         let mut table = self.lock();
         let Some(entry) = table.entries.get_mut(id) else { return };
         if entry.operation.state == OperationState::Running {
@@ -122,7 +123,7 @@ impl Operations {
     }
 
     /// From now on the operation cannot be cancelled, unless it has been.
-    pub(super) fn commit(&self, id: &OperationId, why: &'static str) -> Result<(), EngineError> {
+    fn commit(&self, id: &OperationId, why: &'static str) -> Result<(), EngineError> {
         let mut table = self.lock();
         let Some(entry) = table.entries.get_mut(id) else { return Ok(()) };
         match &entry.cancellation {
@@ -137,7 +138,7 @@ impl Operations {
     }
 
     /// Ends an operation. Only the first end counts.
-    pub(super) fn end(&self, id: &OperationId, error: Option<EngineError>) {
+    fn finish(&self, id: &OperationId, error: Option<EngineError>) {
         let mut table = self.lock();
         let Some(entry) = table.entries.get_mut(id) else { return };
         let operation = &mut entry.operation;
@@ -198,7 +199,7 @@ impl Operations {
     }
 
     /// Waits until an operation has ended.
-    pub(crate) async fn ended(&self, id: &OperationId) -> Result<Operation, EngineError> {
+    pub(crate) async fn finished(&self, id: &OperationId) -> Result<Operation, EngineError> {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -219,6 +220,83 @@ impl Operations {
                 tracing::info!(operation = %operation.id, "cancelled, because the daemon ends");
             }
         }
+    }
+}
+
+/// An operation under way. When this is dropped before its end, the work has died: the operation
+/// has failed.
+#[derive(Debug)]
+pub(crate) struct Running {
+    operations: Arc<Operations>,
+    id: OperationId,
+    cancelled: CancellationToken,
+}
+
+impl Running {
+    const fn new(
+        operations: Arc<Operations>,
+        id: OperationId,
+        cancelled: CancellationToken,
+    ) -> Self {
+        Self { operations, id, cancelled }
+    }
+
+    pub(crate) const fn id(&self) -> &OperationId {
+        &self.id
+    }
+
+    /// A new step has begun.
+    pub(crate) fn step(&self, step: &'static str) {
+        self.operations.update(&self.id, |operation| {
+            operation.step = step;
+            operation.progress = None;
+        });
+    }
+
+    /// So many parts of the step are done.
+    pub(crate) fn progress(&self, done: u64, total: u64) {
+        let progress = Some(Progress { done, total });
+        self.operations.update(&self.id, |operation| operation.progress = progress);
+    }
+
+    /// The error to stop with when somebody has cancelled the operation.
+    pub(crate) fn check(&self) -> Result<(), EngineError> {
+        if self.cancelled.is_cancelled() {
+            return Err(EngineError::Cancelled { id: self.id.clone() });
+        }
+        Ok(())
+    }
+
+    /// The point of no return: whoever cancels later is told `why` not.
+    ///
+    /// # Errors
+    /// [`EngineError::Cancelled`] when somebody was earlier.
+    pub(crate) fn commit(&self, why: &'static str) -> Result<(), EngineError> {
+        self.operations.commit(&self.id, why)
+    }
+
+    /// Waits for `work`, which is dropped when the operation is cancelled.
+    pub(crate) async fn unless_cancelled<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, EngineError> {
+        tokio::select! {
+            biased;
+            () = self.cancelled.cancelled() => Err(EngineError::Cancelled { id: self.id.clone() }),
+            value = work => Ok(value),
+        }
+    }
+
+    /// It is over.
+    pub(crate) fn finish<T>(&self, result: &Result<T, EngineError>) {
+        self.operations.finish(&self.id, result.as_ref().err().cloned());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let died = EngineError::Internal("its work ended without a result".to_owned());
+        self.operations.finish(&self.id, Some(died));
     }
 }
 
@@ -245,10 +323,10 @@ mod tests {
         let running = begin(&all);
         let first = begin(&all);
         let first_id = first.id().clone();
-        first.end(&Ok::<_, EngineError>(()));
+        first.finish(&Ok::<_, EngineError>(()));
         for _ in 0..limit::OPERATIONS_ENDED_KEPT {
             assert!(all.get(&first_id).is_ok());
-            begin(&all).end(&Ok::<_, EngineError>(()));
+            begin(&all).finish(&Ok::<_, EngineError>(()));
         }
         assert!(matches!(all.get(&first_id), Err(EngineError::UnknownOperation { .. })));
         assert_eq!(all.list().len(), limit::OPERATIONS_ENDED_KEPT + 1);
@@ -261,14 +339,14 @@ mod tests {
         let early = begin(&all);
         assert_eq!(all.cancel(early.id()).unwrap().step, "cancel");
         let error = early.commit("it has gone too far").unwrap_err();
-        early.end(&Err::<(), _>(error));
+        early.finish(&Err::<(), _>(error));
         assert_eq!(all.get(early.id()).unwrap().state, OperationState::Cancelled);
 
         let late = begin(&all);
         late.commit("it has gone too far").unwrap();
         let refusal = all.cancel(late.id()).unwrap_err().to_string();
         assert!(refusal.contains("it has gone too far"), "{refusal}");
-        late.end(&Ok::<_, EngineError>(()));
+        late.finish(&Ok::<_, EngineError>(()));
         let refusal = all.cancel(late.id()).unwrap_err().to_string();
         assert!(refusal.contains("it is succeeded already"), "{refusal}");
     }
@@ -278,7 +356,7 @@ mod tests {
         let all = operations();
         let running = begin(&all);
         let other = EngineError::Cancelled { id: OperationId::random() };
-        running.end(&Err::<(), _>(other));
+        running.finish(&Err::<(), _>(other));
         assert_eq!(all.get(running.id()).unwrap().state, OperationState::Failed);
     }
 
@@ -287,7 +365,7 @@ mod tests {
         let all = operations();
         let failed = begin(&all);
         let id = failed.id().clone();
-        failed.end(&Err::<(), _>(failure()));
+        failed.finish(&Err::<(), _>(failure()));
         drop(failed);
         let operation = all.get(&id).unwrap();
         assert_eq!(operation.error.unwrap().to_string(), failure().to_string());
@@ -305,11 +383,11 @@ mod tests {
         let id = running.id().clone();
         let waiting = {
             let (all, id) = (Arc::clone(&all), id.clone());
-            tokio::spawn(async move { all.ended(&id).await.unwrap() })
+            tokio::spawn(async move { all.finished(&id).await.unwrap() })
         };
         let work = tokio::spawn(async move {
             let result = running.unless_cancelled(std::future::pending::<()>()).await;
-            running.end(&result);
+            running.finish(&result);
         });
         tokio::task::yield_now().await;
         all.cancel(&id).unwrap();
@@ -328,7 +406,7 @@ mod tests {
         let running = begin(&all);
         running.step("prepare");
         running.progress(1, 2);
-        running.end(&Ok::<_, EngineError>(()));
+        running.finish(&Ok::<_, EngineError>(()));
         running.step("nothing of what comes after the end is told");
         drop(running);
         events.close();

@@ -14,25 +14,21 @@ use qapi::qmp;
 use rustix::process::Pid;
 
 use super::process::{self, Process};
-use super::{Monitors, Vm, args, flatten, settle};
-use crate::{Disk, DiskOverlay, GuestRam, ShimClient, VmSpec, VmmError};
+use super::vm::{Monitors, QemuVm, Unconfirmed};
+use super::{args, flatten};
+use crate::{Disk, DiskOverlay, GuestRam, RunState, ShimClient, Vm, VmSpec, VmmError};
 
 /// How often a cancelled job is asked about.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-impl Vm {
-    /// Takes over the VM of process `pid`, which runs with `spec` apart from its overlays. Its
-    /// guest RAM is at `ram_address`: the name by which it was found is covered by layers since. A
-    /// guest whose vCPUs stand still runs again unless it is meant to be `paused`.
-    ///
-    /// # Errors
-    /// When the process is gone, does not answer, or runs a machine that cannot be taken over. The
-    /// process is left alone then.
-    pub fn adopt(
+impl QemuVm {
+    /// Takes over the VM of process `pid`. Where its guest RAM is must be known: the name by which
+    /// it was found is covered by layers since.
+    pub(super) fn adopt(
         mut spec: VmSpec,
         pid: Pid,
         ram_address: u64,
-        paused: bool,
+        state: RunState,
     ) -> Result<Self, VmmError> {
         let process = Process::adopt(pid, &spec)?;
         let deadline = spec.deadlines.reply;
@@ -46,10 +42,18 @@ impl Vm {
             Err(error) => return Err(process.abandon("while it was taken over", error)),
         };
         spec.start = crate::Start::Load;
-        let doubts = settle::Doubts::default();
-        let mut vm =
-            Self { process, monitors, shim, ram, spec, overlays_made: 0, doubts, loaded: None };
-        match vm.take_stock(paused) {
+        let mut vm = Self {
+            process,
+            monitors,
+            shim,
+            ram,
+            spec,
+            overlays_made: 0,
+            unconfirmed: Unconfirmed::default(),
+            loaded: None,
+            planned: None,
+        };
+        match vm.undo_and_learn(state) {
             Ok(()) => Ok(vm),
             Err(error) => {
                 let Self { process, .. } = vm;
@@ -58,12 +62,7 @@ impl Vm {
         }
     }
 
-    /// Lets the VM live on without this process: nothing controls it until it is adopted.
-    pub fn release(self) {
-        self.process.release();
-    }
-
-    fn take_stock(&mut self, paused: bool) -> Result<(), VmmError> {
+    fn undo_and_learn(&mut self, wanted: RunState) -> Result<(), VmmError> {
         let deadline = self.spec.deadlines.reply;
         self.cancel_jobs(deadline)?;
         if let Some(disk) = &self.spec.disk {
@@ -76,14 +75,14 @@ impl Vm {
             }
         }
         let status = self.monitors.general.execute(&qmp::query_status {}, deadline)?;
-        match status.status {
-            qmp::RunState::running if paused => self.hold(),
-            qmp::RunState::running => Ok(()),
-            qmp::RunState::paused if paused => Ok(()),
-            qmp::RunState::paused => {
+        match (status.status, wanted) {
+            (qmp::RunState::running, RunState::Running)
+            | (qmp::RunState::paused, RunState::Paused) => Ok(()),
+            (qmp::RunState::running, RunState::Paused) => self.pause(),
+            (qmp::RunState::paused, RunState::Running) => {
                 self.monitors.general.execute(&qmp::cont {}, deadline).map(drop)
             }
-            other => Err(VmmError::Refused {
+            (other, _) => Err(VmmError::Refused {
                 command: "adopt",
                 description: format!("its machine is in the state {other:?}"),
             }),

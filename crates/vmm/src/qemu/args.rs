@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use qapi::qmp;
 use serde_json::json;
 
-use crate::{Accelerator, Disk, Start, VmSpec};
+use crate::{Accelerator, Disk, DiskOverlay, Start, VmSpec};
 
 /// Sockets that QEMU listens on, in the order in which their descriptors are passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +161,11 @@ pub(crate) fn overlay_node(number: usize) -> String {
     format!("overlay{number}")
 }
 
+/// The block nodes of an overlay, in the order in which they can be removed.
+pub(super) fn nodes_of(overlay: &DiskOverlay) -> [String; 2] {
+    [overlay.node.clone(), format!("{}-file", overlay.node)]
+}
+
 /// The number of the overlay that the block node `name` belongs to, if it is one of ours. Each has
 /// a node for its format and one for its file.
 pub(crate) fn overlay_number(name: &str) -> Option<usize> {
@@ -289,7 +294,7 @@ mod tests {
     #[test]
     fn both_nodes_of_an_overlay_have_its_number_and_other_nodes_none() {
         let overlay = DiskOverlay { path: "/o".into(), node: overlay_node(12) };
-        for node in super::super::settle::nodes_of(&overlay) {
+        for node in nodes_of(&overlay) {
             assert_eq!(overlay_number(&node), Some(12), "{node}");
         }
         for other in ["base", "base-file", "overlay", "overlay-file", "#block123"] {

@@ -11,22 +11,19 @@ use std::time::{Duration, Instant};
 use forkd_types::limit;
 use qapi::qmp;
 
-use super::{Vm, args};
-use crate::{DiskOverlay, VmmError};
+use super::args;
+use super::vm::QemuVm;
+use crate::{DiskOverlay, Vm, VmmError};
 
 /// The name of the job in the VMM.
 pub(super) const JOB: &str = "flatten";
 /// How often QEMU is asked whether it is done.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-impl Vm {
-    /// Fills the blank overlay at `path` with what the frozen overlays hold and puts it in their
-    /// place. The guest runs on. Returns whether there was anything to do.
-    ///
-    /// # Errors
-    /// When QEMU refuses or does not finish; the disk is as before then, and `path` not in use.
-    pub fn flatten_disk(&mut self, path: PathBuf) -> Result<bool, VmmError> {
-        self.settle(self.spec.deadlines.reply)?;
+impl QemuVm {
+    /// Merges the frozen overlays into the blank one at `path`, if there is more than one.
+    pub(super) fn flatten_into(&mut self, path: PathBuf) -> Result<bool, VmmError> {
+        self.resync_within(self.spec.deadlines.reply)?;
         let Some(disk) = &self.spec.disk else { return Ok(false) };
         let [frozen @ .., top] = disk.overlays.as_slice() else { return Ok(false) };
         let (frozen, top) = (frozen.to_vec(), top.clone());
@@ -34,8 +31,8 @@ impl Vm {
         let merged = DiskOverlay { path, node: self.next_node() };
         let replaced = self.replace(&merged, below, &top);
         if let Err(error) = replaced {
-            if let Err(error) = self.remove_overlay(&merged)
-                && !self.has_ended()
+            if let Err(error) = self.close_overlay(&merged)
+                && !self.has_exited()
             {
                 tracing::warn!(%error, "an unfinished disk overlay stays open in the VMM");
             }
@@ -46,7 +43,7 @@ impl Vm {
         }
         // From the top, because each is in use by the one above.
         for overlay in frozen.iter().rev() {
-            self.remove_overlay(overlay)?;
+            self.close_overlay(overlay)?;
         }
         Ok(true)
     }

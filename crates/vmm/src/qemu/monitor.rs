@@ -188,7 +188,7 @@ impl Monitor {
 
     /// Waits for the replies that are owed. Tells whether the last of them was a success, or
     /// nothing if none was owed.
-    pub(crate) fn settle(&mut self, deadline: Duration) -> Result<Option<bool>, VmmError> {
+    pub(crate) fn collect_replies(&mut self, deadline: Duration) -> Result<Option<bool>, VmmError> {
         if self.owed == 0 {
             return Ok(None);
         }

@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::args::{self, Listeners};
 use super::monitor::Role;
-use crate::group::MemoryGroup;
+use crate::cgroup::MemoryCgroup;
 use crate::{VmSpec, VmmError, VmmTools};
 
 /// First descriptor number handed to the VMM; 0 to 2 are its standard streams.
@@ -26,7 +26,7 @@ const FIRST_FD: i32 = 3;
 /// The end of the log that goes into an error.
 const LAST_WORDS_BYTES: u64 = 600;
 /// A process that ends closes its sockets a moment before it can be waited for.
-const END_DEADLINE: Duration = Duration::from_millis(500);
+const EXIT_DEADLINE: Duration = Duration::from_millis(500);
 /// A killed process is gone within microseconds, unless the host is out of memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -39,7 +39,7 @@ pub(crate) struct Process {
     pidfd: OwnedFd,
     log: PathBuf,
     /// Goes after the process.
-    group: Option<MemoryGroup>,
+    group: Option<MemoryCgroup>,
     released: bool,
 }
 
@@ -104,7 +104,7 @@ impl Process {
                 format!("{errno}; {}", tail(&log, LAST_WORDS_BYTES).unwrap_or_default());
             VmmError::Gone { during: "before it was taken over".to_owned(), last_words }
         })?;
-        let group = spec.confinement.memory.as_ref().map(MemoryGroup::adopt);
+        let group = spec.confinement.memory.as_ref().map(MemoryCgroup::adopt);
         Ok(Self { child: None, pid, pidfd, log, group, released: false })
     }
 
@@ -133,11 +133,11 @@ impl Process {
     }
 
     /// Whether the process has ended.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended_within(Duration::ZERO)
+    pub(crate) fn has_exited(&self) -> bool {
+        self.exited_within(Duration::ZERO)
     }
 
-    fn ended_within(&self, time: Duration) -> bool {
+    fn exited_within(&self, time: Duration) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let timeout = rustix::event::Timespec {
             tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
@@ -150,7 +150,7 @@ impl Process {
     pub(crate) fn last_words(&mut self) -> String {
         let status = match self.child.as_mut().map(Child::try_wait) {
             Some(Ok(Some(status))) => format!("{status}"),
-            None if self.has_ended() => "exit status unknown: an earlier daemon's".to_owned(),
+            None if self.has_exited() => "exit status unknown: an earlier daemon's".to_owned(),
             _ => "still running".to_owned(),
         };
         let log = tail(&self.log, LAST_WORDS_BYTES).unwrap_or_default();
@@ -161,12 +161,12 @@ impl Process {
     /// is reported as its end.
     pub(crate) fn explain(&mut self, during: &str, error: VmmError) -> VmmError {
         let lost = matches!(error, VmmError::Monitor { .. } | VmmError::Shim { .. });
-        if lost { self.end(during).unwrap_or(error) } else { error }
+        if lost { self.exit_error(during).unwrap_or(error) } else { error }
     }
 
     /// The end of this process as an error, if it has ended or ends at once.
-    pub(crate) fn end(&mut self, during: &str) -> Option<VmmError> {
-        if !self.ended_within(END_DEADLINE) {
+    pub(crate) fn exit_error(&mut self, during: &str) -> Option<VmmError> {
+        if !self.exited_within(EXIT_DEADLINE) {
             return None;
         }
         let reached = self.limit_reached().map(|limit| VmmError::MemoryLimitReached { limit });
@@ -178,7 +178,7 @@ impl Process {
 
     /// The memory limit that the process was ended for.
     pub(crate) fn limit_reached(&self) -> Option<ByteCount> {
-        self.group.as_ref().and_then(MemoryGroup::limit_reached)
+        self.group.as_ref().and_then(MemoryCgroup::limit_reached)
     }
 
     /// Kills the process and waits until it is gone.
@@ -188,7 +188,7 @@ impl Process {
         {
             tracing::error!(pid = self.pid.as_raw_nonzero(), %errno, "cannot kill a VMM");
         }
-        if self.ended_within(KILL_DEADLINE) {
+        if self.exited_within(KILL_DEADLINE) {
             // Collects the exit status, so that no zombie remains.
             if let Some(Err(error)) = self.child.as_mut().map(Child::wait) {
                 tracing::error!(pid = self.pid.as_raw_nonzero(), %error, "cannot reap a VMM");
@@ -216,10 +216,10 @@ impl Drop for Process {
 fn enter_confinement(
     command: &mut Command,
     spec: &VmSpec,
-) -> Result<Option<MemoryGroup>, VmmError> {
-    let group = spec.confinement.memory.as_ref().map(MemoryGroup::make).transpose()?;
+) -> Result<Option<MemoryCgroup>, VmmError> {
+    let group = spec.confinement.memory.as_ref().map(MemoryCgroup::make).transpose()?;
     if let Some(group) = &group {
-        confine::enter_group(command, group.entrance()?);
+        confine::enter_cgroup(command, group.entrance()?);
     }
     if spec.confinement.own_network {
         confine::leave_network(command);
@@ -228,8 +228,7 @@ fn enter_confinement(
 }
 
 /// VMMs that were started with directories below `run_dir`, whoever started them.
-#[must_use]
-pub fn processes_in(run_dir: &Path) -> Vec<Pid> {
+pub(super) fn processes_in(run_dir: &Path) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter_map(Pid::from_raw).filter(|pid| is_vmm_in(*pid, run_dir)).collect()

@@ -65,8 +65,8 @@ class BadRequestError(ApiError):
 
 
 class UnauthorizedError(ApiError):
-    """The request has no token, or one that is not known. Status 401; remedy: send
-    `Authorization: Bearer` with a token of the daemon's token file (FORKD_TOKEN).
+    """The request has no token, or an unknown one. Status 401; remedy: send `Authorization:
+    Bearer` with a token of the daemon's token file (FORKD_TOKEN).
     """
 
     code = "unauthorized"
@@ -81,8 +81,8 @@ class PeerRefusedError(ApiError):
 
 
 class HostRefusedError(ApiError):
-    """The request came under a host name that is not this machine's loopback. Status 403;
-    remedy: address the daemon as 127.0.0.1 or localhost, or use its Unix socket.
+    """The request names a host that is not this machine's loopback. Status 403; remedy: address
+    the daemon as 127.0.0.1 or localhost, or use its Unix socket.
     """
 
     code = "host_refused"
@@ -113,16 +113,16 @@ class ImageNotFoundError(ApiError):
 
 
 class OperationNotFoundError(ApiError):
-    """No such operation. Status 404; remedy: list the operations with `forkd operations`; only
-    the last ones that ended are kept.
+    """No such operation. Status 404; remedy: list the operations with `forkd operations`; the
+    daemon keeps only the last ones that ended.
     """
 
     code = "operation_not_found"
 
 
 class GuestFileNotFoundError(ApiError, FileNotFoundError):
-    """No such file in the guest. Status 404; remedy: check the path: it is one in the sandbox
-    and must be absolute.
+    """No such file in the guest. Status 404; remedy: check the path: it must be an absolute
+    path in the sandbox.
     """
 
     code = "file_not_found"
@@ -130,7 +130,7 @@ class GuestFileNotFoundError(ApiError, FileNotFoundError):
 
 class ProcessNotFoundError(ApiError):
     """No such background process in this sandbox. Status 404; remedy: list the sandbox's
-    processes; ended ones are forgotten when others need their place.
+    processes with `forkd ps`; the daemon forgets ended ones when it needs their place.
     """
 
     code = "process_not_found"
@@ -154,7 +154,7 @@ class TagTakenError(ApiError):
 
 class SnapshotNotReadyError(ApiError):
     """The snapshot is being written, or has failed. Status 409; remedy: wait until its status
-    is `ready`; a failed snapshot has to be taken again.
+    is `ready`; if it has failed, take the snapshot again.
     """
 
     code = "snapshot_not_ready"
@@ -169,8 +169,8 @@ class SnapshotDamagedError(ApiError):
 
 
 class SnapshotIncompatibleError(ApiError):
-    """The snapshot does not fit this host's machine. Status 409; remedy: build the template
-    again with the QEMU and accelerator in use.
+    """The snapshot does not fit this host's QEMU, accelerator or CPU model. Status 409; remedy:
+    build the template again with the QEMU and accelerator in use.
     """
 
     code = "snapshot_incompatible"
@@ -178,7 +178,7 @@ class SnapshotIncompatibleError(ApiError):
 
 class SnapshotInUseError(ApiError):
     """Others depend on the snapshot. Status 409; remedy: `forkd snapshot rm --cascade` removes
-    what depends on it too, `--force` keeps that.
+    what depends on it too; `--force` keeps what depends on it.
     """
 
     code = "snapshot_in_use"
@@ -186,48 +186,46 @@ class SnapshotInUseError(ApiError):
 
 class SandboxNotRunningError(ApiError):
     """The sandbox's state does not permit the request. Status 409; remedy: look at its state
-    with `forkd ls`; a dead sandbox can only be removed.
+    with `forkd ls`; you can only remove a dead sandbox.
     """
 
     code = "sandbox_not_running"
 
 
 class ChainTooDeepError(ApiError):
-    """The sandbox's disk is at the end of as many overlays as are allowed. Status 409; remedy:
-    compact the snapshot that it started from with `forkd snapshot compact`, then fork that.
+    """The sandbox's disk has as many overlays as are allowed. Status 409; remedy: compact the
+    snapshot that it started from with `forkd snapshot compact`, then fork that.
     """
 
     code = "chain_too_deep"
 
 
 class OperationNotCancellableError(ApiError):
-    """The operation has ended or come too far. Status 409; remedy: wait for its end, then
-    remove what it has made.
+    """The operation has ended, or it is too late to undo it. Status 409; remedy: wait until it
+    ends, then remove what it has made.
     """
 
     code = "operation_not_cancellable"
 
 
 class OperationCancelledError(ApiError):
-    """Somebody cancelled the operation that did the request. Status 409; remedy: ask again;
-    nothing is left of what was cancelled.
+    """Somebody cancelled the operation behind the request. Status 409; remedy: send the request
+    again; nothing is left of what was cancelled.
     """
 
     code = "operation_cancelled"
 
 
 class TooManyProcessesError(ApiError):
-    """As many background processes as are allowed run in the sandbox. Status 409; remedy: end a
-    process that is no longer needed: DELETE kills and forgets it.
+    """The sandbox runs as many background processes as are allowed. Status 409; remedy: end a
+    process that you no longer need: DELETE kills and forgets it.
     """
 
     code = "too_many_processes"
 
 
 class ProcessEndedError(ApiError):
-    """The process runs no more. Status 409; remedy: look at how it ended with a GET of the
-    process.
-    """
+    """The process has ended. Status 409; remedy: see how it ended with a GET of the process."""
 
     code = "process_ended"
 
@@ -247,25 +245,25 @@ class NoTerminalError(ApiError):
 
 
 class LiveUnavailableError(ApiError):
-    """This host cannot branch live. Status 409; remedy: use mode `diff`, or see `forkd doctor`
-    for what live branching needs.
+    """This host cannot branch live. Status 409; remedy: use mode `diff`; `forkd doctor` tells
+    you what live branching needs.
     """
 
     code = "live_unavailable"
 
 
 class MemoryLimitUnavailableError(ApiError):
-    """Nothing here would enforce a memory limit. Status 409; remedy: run the daemon as root, or
-    under systemd with the unit of deploy/, which delegates the memory controller; `forkd
-    doctor` tries it; or leave out `memory_limit_mib`.
+    """The daemon cannot enforce a memory limit. Status 409; remedy: run the daemon as root, or
+    under systemd with the unit in deploy/, which delegates the memory controller; `forkd
+    doctor` tests it; or leave out `memory_limit_mib`.
     """
 
     code = "memory_limit_unavailable"
 
 
 class OwnNetworkUnavailableError(ApiError):
-    """The daemon cannot make network namespaces. Status 409; remedy: give the daemon
-    CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tries it), or leave out
+    """The daemon cannot create network namespaces. Status 409; remedy: give the daemon
+    CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tests it), or leave out
     `per_child_netns`: guests have no network device anyway.
     """
 
@@ -273,7 +271,7 @@ class OwnNetworkUnavailableError(ApiError):
 
 
 class RequestTooLargeError(ApiError):
-    """The body is too large. Status 413; remedy: send less at once; large data goes into a file
+    """The body is too large. Status 413; remedy: send less at once; put large data into a file
     of the sandbox.
     """
 
@@ -289,53 +287,53 @@ class NotJsonError(ApiError):
 
 
 class MemoryLimitReachedError(ApiError):
-    """The kernel ended the sandbox's VMM because of its memory limit. Status 422; remedy: fork
-    again with a larger `memory_limit_mib`, or without: docs/limits.md says what counts.
+    """The sandbox's VMM reached its memory limit, and the kernel ended it. Status 422; remedy:
+    fork again with a larger `memory_limit_mib` or none; docs/limits.md says what counts.
     """
 
     code = "memory_limit_reached"
 
 
 class WarmFailedError(ApiError):
-    """The command run before the freeze failed. Status 422; remedy: run the command in a
-    sandbox of the image to see why it fails.
+    """The warm-up command failed. Status 422; remedy: run the command in a sandbox of the image
+    to see why it fails.
     """
 
     code = "warm_failed"
 
 
 class OutputTooLargeError(ApiError):
-    """The output is larger than the daemon is willing to hold. Status 422; remedy: write the
-    output to a file in the sandbox, or make it smaller.
+    """The output is larger than the daemon accepts. Status 422; remedy: write the output to a
+    file in the sandbox, or make it smaller.
     """
 
     code = "output_too_large"
 
 
 class GuestRefusedError(ApiError):
-    """The guest could not do what was asked. Status 422; remedy: check the command, its path
-    and its working directory in the sandbox.
+    """The guest could not carry out the request. Status 422; remedy: check the command, its
+    path and its working directory in the sandbox.
     """
 
     code = "guest_refused"
 
 
 class InternalError(ApiError):
-    """A task of the daemon died; a defect. Status 500; remedy: this is a defect of forkd: look
-    up the request id in the daemon's log and report both.
+    """A task of the daemon died: a bug. Status 500; remedy: this is a bug in forkd: look up the
+    request id in the daemon's log and report both.
     """
 
     code = "internal"
 
 
 class VmmFailedError(ApiError):
-    """The VMM failed. Status 500; remedy: look at the daemon's log and at `forkd doctor`."""
+    """The VMM failed. Status 500; remedy: look at the daemon's log, and run `forkd doctor`."""
 
     code = "vmm_failed"
 
 
 class CaptureFailedError(ApiError):
-    """Guest memory could not be captured. Status 500; remedy: the source runs on; try again,
+    """Guest memory could not be captured. Status 500; remedy: the source runs on: try again,
     and look at the daemon's log if it fails again.
     """
 
@@ -343,15 +341,15 @@ class CaptureFailedError(ApiError):
 
 
 class StoreFailedError(ApiError):
-    """The store failed. Status 500; remedy: check the state directory's file system, then look
-    at the daemon's log.
+    """The store failed. Status 500; remedy: check the file system of the store directory, then
+    look at the daemon's log.
     """
 
     code = "store_failed"
 
 
 class BootFailedError(ApiError):
-    """The guest did not come up. Status 502; remedy: read the console's last lines in the
+    """The guest did not come up. Status 502; remedy: read the last lines of the console in the
     error; the image may need more memory.
     """
 
@@ -360,15 +358,15 @@ class BootFailedError(ApiError):
 
 class RenewalNotConfirmedError(ApiError):
     """A child did not confirm its new identity and was destroyed. Status 502; remedy: try
-    again; if it persists the snapshot's guest agent is stuck: take the snapshot again.
+    again; if that fails, the snapshot's guest agent is stuck: take the snapshot again.
     """
 
     code = "renewal_not_confirmed"
 
 
 class GuestFailedError(ApiError):
-    """The guest agent broke off or broke the protocol. Status 502; remedy: look at the
-    sandbox's console with `forkd logs`; remove the sandbox if it persists.
+    """The guest agent broke the connection or the protocol. Status 502; remedy: look at the
+    sandbox's console with `forkd logs`; if it fails again, remove the sandbox.
     """
 
     code = "guest_failed"
@@ -383,18 +381,18 @@ class SandboxBusyError(ApiError):
 
 
 class LimitReachedError(ApiError):
-    """The daemon has as much as it is allowed to. Status 503; remedy: remove what is no longer
-    needed, wait for branches under way, or start the daemon with more: `forkd serve` has --max-
-    sandboxes, --max-guest-memory-mib and --max-branches, or set FORKD_MAX_SANDBOXES,
-    FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES.
+    """The request would exceed a limit of the daemon. Status 503; remedy: remove what you no
+    longer need, wait for branches under way, or start the daemon with higher limits: `forkd
+    serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, or set
+    FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES.
     """
 
     code = "limit_reached"
 
 
 class InputWaitsError(ApiError):
-    """The program has not read the input that it was sent before. Status 503; remedy: nothing
-    of this input was taken: send it again when the program reads on.
+    """The program has not read the input that was sent before. Status 503; remedy: the program
+    got nothing of this input: send it again once the program reads.
     """
 
     code = "input_waits"
@@ -409,8 +407,8 @@ class GuestSilentError(ApiError):
 
 
 class NoSpaceError(ApiError):
-    """Not enough space. Status 507; remedy: remove sandboxes and snapshots that are no longer
-    needed, or enlarge the file system.
+    """Not enough space. Status 507; remedy: remove sandboxes and snapshots that you no longer
+    need, or enlarge the file system.
     """
 
     code = "no_space"

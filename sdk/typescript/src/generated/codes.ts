@@ -12,8 +12,8 @@ export class BadRequestError extends ApiError {
 }
 
 /**
- * The request has no token, or one that is not known. Status 401; remedy: send `Authorization:
- * Bearer` with a token of the daemon's token file (FORKD_TOKEN).
+ * The request has no token, or an unknown one. Status 401; remedy: send `Authorization: Bearer`
+ * with a token of the daemon's token file (FORKD_TOKEN).
  */
 export class UnauthorizedError extends ApiError {
   static override readonly code: string = "unauthorized";
@@ -28,8 +28,8 @@ export class PeerRefusedError extends ApiError {
 }
 
 /**
- * The request came under a host name that is not this machine's loopback. Status 403; remedy:
- * address the daemon as 127.0.0.1 or localhost, or use its Unix socket.
+ * The request names a host that is not this machine's loopback. Status 403; remedy: address the
+ * daemon as 127.0.0.1 or localhost, or use its Unix socket.
  */
 export class HostRefusedError extends ApiError {
   static override readonly code: string = "host_refused";
@@ -56,24 +56,24 @@ export class ImageNotFoundError extends ApiError {
 }
 
 /**
- * No such operation. Status 404; remedy: list the operations with `forkd operations`; only the last
- * ones that ended are kept.
+ * No such operation. Status 404; remedy: list the operations with `forkd operations`; the daemon
+ * keeps only the last ones that ended.
  */
 export class OperationNotFoundError extends ApiError {
   static override readonly code: string = "operation_not_found";
 }
 
 /**
- * No such file in the guest. Status 404; remedy: check the path: it is one in the sandbox and must
- * be absolute.
+ * No such file in the guest. Status 404; remedy: check the path: it must be an absolute path in the
+ * sandbox.
  */
 export class FileNotFoundError extends ApiError {
   static override readonly code: string = "file_not_found";
 }
 
 /**
- * No such background process in this sandbox. Status 404; remedy: list the sandbox's processes;
- * ended ones are forgotten when others need their place.
+ * No such background process in this sandbox. Status 404; remedy: list the sandbox's processes with
+ * `forkd ps`; the daemon forgets ended ones when it needs their place.
  */
 export class ProcessNotFoundError extends ApiError {
   static override readonly code: string = "process_not_found";
@@ -97,7 +97,7 @@ export class TagTakenError extends ApiError {
 
 /**
  * The snapshot is being written, or has failed. Status 409; remedy: wait until its status is
- * `ready`; a failed snapshot has to be taken again.
+ * `ready`; if it has failed, take the snapshot again.
  */
 export class SnapshotNotReadyError extends ApiError {
   static override readonly code: string = "snapshot_not_ready";
@@ -112,8 +112,8 @@ export class SnapshotDamagedError extends ApiError {
 }
 
 /**
- * The snapshot does not fit this host's machine. Status 409; remedy: build the template again with
- * the QEMU and accelerator in use.
+ * The snapshot does not fit this host's QEMU, accelerator or CPU model. Status 409; remedy: build
+ * the template again with the QEMU and accelerator in use.
  */
 export class SnapshotIncompatibleError extends ApiError {
   static override readonly code: string = "snapshot_incompatible";
@@ -121,7 +121,7 @@ export class SnapshotIncompatibleError extends ApiError {
 
 /**
  * Others depend on the snapshot. Status 409; remedy: `forkd snapshot rm --cascade` removes what
- * depends on it too, `--force` keeps that.
+ * depends on it too; `--force` keeps what depends on it.
  */
 export class SnapshotInUseError extends ApiError {
   static override readonly code: string = "snapshot_in_use";
@@ -129,45 +129,45 @@ export class SnapshotInUseError extends ApiError {
 
 /**
  * The sandbox's state does not permit the request. Status 409; remedy: look at its state with
- * `forkd ls`; a dead sandbox can only be removed.
+ * `forkd ls`; you can only remove a dead sandbox.
  */
 export class SandboxNotRunningError extends ApiError {
   static override readonly code: string = "sandbox_not_running";
 }
 
 /**
- * The sandbox's disk is at the end of as many overlays as are allowed. Status 409; remedy: compact
- * the snapshot that it started from with `forkd snapshot compact`, then fork that.
+ * The sandbox's disk has as many overlays as are allowed. Status 409; remedy: compact the snapshot
+ * that it started from with `forkd snapshot compact`, then fork that.
  */
 export class ChainTooDeepError extends ApiError {
   static override readonly code: string = "chain_too_deep";
 }
 
 /**
- * The operation has ended or come too far. Status 409; remedy: wait for its end, then remove what
- * it has made.
+ * The operation has ended, or it is too late to undo it. Status 409; remedy: wait until it ends,
+ * then remove what it has made.
  */
 export class OperationNotCancellableError extends ApiError {
   static override readonly code: string = "operation_not_cancellable";
 }
 
 /**
- * Somebody cancelled the operation that did the request. Status 409; remedy: ask again; nothing is
- * left of what was cancelled.
+ * Somebody cancelled the operation behind the request. Status 409; remedy: send the request again;
+ * nothing is left of what was cancelled.
  */
 export class OperationCancelledError extends ApiError {
   static override readonly code: string = "operation_cancelled";
 }
 
 /**
- * As many background processes as are allowed run in the sandbox. Status 409; remedy: end a process
- * that is no longer needed: DELETE kills and forgets it.
+ * The sandbox runs as many background processes as are allowed. Status 409; remedy: end a process
+ * that you no longer need: DELETE kills and forgets it.
  */
 export class TooManyProcessesError extends ApiError {
   static override readonly code: string = "too_many_processes";
 }
 
-/** The process runs no more. Status 409; remedy: look at how it ended with a GET of the process. */
+/** The process has ended. Status 409; remedy: see how it ended with a GET of the process. */
 export class ProcessEndedError extends ApiError {
   static override readonly code: string = "process_ended";
 }
@@ -186,7 +186,7 @@ export class NoTerminalError extends ApiError {
 }
 
 /**
- * This host cannot branch live. Status 409; remedy: use mode `diff`, or see `forkd doctor` for what
+ * This host cannot branch live. Status 409; remedy: use mode `diff`; `forkd doctor` tells you what
  * live branching needs.
  */
 export class LiveUnavailableError extends ApiError {
@@ -194,8 +194,8 @@ export class LiveUnavailableError extends ApiError {
 }
 
 /**
- * Nothing here would enforce a memory limit. Status 409; remedy: run the daemon as root, or under
- * systemd with the unit of deploy/, which delegates the memory controller; `forkd doctor` tries it;
+ * The daemon cannot enforce a memory limit. Status 409; remedy: run the daemon as root, or under
+ * systemd with the unit in deploy/, which delegates the memory controller; `forkd doctor` tests it;
  * or leave out `memory_limit_mib`.
  */
 export class MemoryLimitUnavailableError extends ApiError {
@@ -203,8 +203,8 @@ export class MemoryLimitUnavailableError extends ApiError {
 }
 
 /**
- * The daemon cannot make network namespaces. Status 409; remedy: give the daemon CAP_SYS_ADMIN
- * (docs/guides/deployment.md says how, `forkd doctor` tries it), or leave out `per_child_netns`:
+ * The daemon cannot create network namespaces. Status 409; remedy: give the daemon CAP_SYS_ADMIN
+ * (docs/guides/deployment.md says how, `forkd doctor` tests it), or leave out `per_child_netns`:
  * guests have no network device anyway.
  */
 export class OwnNetworkUnavailableError extends ApiError {
@@ -212,7 +212,7 @@ export class OwnNetworkUnavailableError extends ApiError {
 }
 
 /**
- * The body is too large. Status 413; remedy: send less at once; large data goes into a file of the
+ * The body is too large. Status 413; remedy: send less at once; put large data into a file of the
  * sandbox.
  */
 export class RequestTooLargeError extends ApiError {
@@ -228,52 +228,52 @@ export class NotJsonError extends ApiError {
 }
 
 /**
- * The kernel ended the sandbox's VMM because of its memory limit. Status 422; remedy: fork again
- * with a larger `memory_limit_mib`, or without: docs/limits.md says what counts.
+ * The sandbox's VMM reached its memory limit, and the kernel ended it. Status 422; remedy: fork
+ * again with a larger `memory_limit_mib` or none; docs/limits.md says what counts.
  */
 export class MemoryLimitReachedError extends ApiError {
   static override readonly code: string = "memory_limit_reached";
 }
 
 /**
- * The command run before the freeze failed. Status 422; remedy: run the command in a sandbox of the
- * image to see why it fails.
+ * The warm-up command failed. Status 422; remedy: run the command in a sandbox of the image to see
+ * why it fails.
  */
 export class WarmFailedError extends ApiError {
   static override readonly code: string = "warm_failed";
 }
 
 /**
- * The output is larger than the daemon is willing to hold. Status 422; remedy: write the output to
- * a file in the sandbox, or make it smaller.
+ * The output is larger than the daemon accepts. Status 422; remedy: write the output to a file in
+ * the sandbox, or make it smaller.
  */
 export class OutputTooLargeError extends ApiError {
   static override readonly code: string = "output_too_large";
 }
 
 /**
- * The guest could not do what was asked. Status 422; remedy: check the command, its path and its
- * working directory in the sandbox.
+ * The guest could not carry out the request. Status 422; remedy: check the command, its path and
+ * its working directory in the sandbox.
  */
 export class GuestRefusedError extends ApiError {
   static override readonly code: string = "guest_refused";
 }
 
 /**
- * A task of the daemon died; a defect. Status 500; remedy: this is a defect of forkd: look up the
- * request id in the daemon's log and report both.
+ * A task of the daemon died: a bug. Status 500; remedy: this is a bug in forkd: look up the request
+ * id in the daemon's log and report both.
  */
 export class InternalError extends ApiError {
   static override readonly code: string = "internal";
 }
 
-/** The VMM failed. Status 500; remedy: look at the daemon's log and at `forkd doctor`. */
+/** The VMM failed. Status 500; remedy: look at the daemon's log, and run `forkd doctor`. */
 export class VmmFailedError extends ApiError {
   static override readonly code: string = "vmm_failed";
 }
 
 /**
- * Guest memory could not be captured. Status 500; remedy: the source runs on; try again, and look
+ * Guest memory could not be captured. Status 500; remedy: the source runs on: try again, and look
  * at the daemon's log if it fails again.
  */
 export class CaptureFailedError extends ApiError {
@@ -281,32 +281,32 @@ export class CaptureFailedError extends ApiError {
 }
 
 /**
- * The store failed. Status 500; remedy: check the state directory's file system, then look at the
- * daemon's log.
+ * The store failed. Status 500; remedy: check the file system of the store directory, then look at
+ * the daemon's log.
  */
 export class StoreFailedError extends ApiError {
   static override readonly code: string = "store_failed";
 }
 
 /**
- * The guest did not come up. Status 502; remedy: read the console's last lines in the error; the
- * image may need more memory.
+ * The guest did not come up. Status 502; remedy: read the last lines of the console in the error;
+ * the image may need more memory.
  */
 export class BootFailedError extends ApiError {
   static override readonly code: string = "boot_failed";
 }
 
 /**
- * A child did not confirm its new identity and was destroyed. Status 502; remedy: try again; if it
- * persists the snapshot's guest agent is stuck: take the snapshot again.
+ * A child did not confirm its new identity and was destroyed. Status 502; remedy: try again; if
+ * that fails, the snapshot's guest agent is stuck: take the snapshot again.
  */
 export class RenewalNotConfirmedError extends ApiError {
   static override readonly code: string = "renewal_not_confirmed";
 }
 
 /**
- * The guest agent broke off or broke the protocol. Status 502; remedy: look at the sandbox's
- * console with `forkd logs`; remove the sandbox if it persists.
+ * The guest agent broke the connection or the protocol. Status 502; remedy: look at the sandbox's
+ * console with `forkd logs`; if it fails again, remove the sandbox.
  */
 export class GuestFailedError extends ApiError {
   static override readonly code: string = "guest_failed";
@@ -321,9 +321,9 @@ export class SandboxBusyError extends ApiError {
 }
 
 /**
- * The daemon has as much as it is allowed to. Status 503; remedy: remove what is no longer needed,
- * wait for branches under way, or start the daemon with more: `forkd serve` has --max-sandboxes,
- * --max-guest-memory-mib and --max-branches, or set FORKD_MAX_SANDBOXES,
+ * The request would exceed a limit of the daemon. Status 503; remedy: remove what you no longer
+ * need, wait for branches under way, or start the daemon with higher limits: `forkd serve` has
+ * --max-sandboxes, --max-guest-memory-mib and --max-branches, or set FORKD_MAX_SANDBOXES,
  * FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES.
  */
 export class LimitReachedError extends ApiError {
@@ -331,8 +331,8 @@ export class LimitReachedError extends ApiError {
 }
 
 /**
- * The program has not read the input that it was sent before. Status 503; remedy: nothing of this
- * input was taken: send it again when the program reads on.
+ * The program has not read the input that was sent before. Status 503; remedy: the program got
+ * nothing of this input: send it again once the program reads.
  */
 export class InputWaitsError extends ApiError {
   static override readonly code: string = "input_waits";
@@ -347,8 +347,8 @@ export class GuestSilentError extends ApiError {
 }
 
 /**
- * Not enough space. Status 507; remedy: remove sandboxes and snapshots that are no longer needed,
- * or enlarge the file system.
+ * Not enough space. Status 507; remedy: remove sandboxes and snapshots that you no longer need, or
+ * enlarge the file system.
  */
 export class NoSpaceError extends ApiError {
   static override readonly code: string = "no_space";

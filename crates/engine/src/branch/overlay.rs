@@ -1,0 +1,62 @@
+//! The overlay that a source goes on in: made before the pause, and put in its place afterwards.
+
+use forkd_store::FileSet;
+use forkd_vmm::DiskOverlay;
+
+use super::Branches;
+use crate::EngineError;
+use crate::sandboxes::{Machine, SandboxHandle, StandbyOverlay};
+
+impl Branches {
+    /// The overlay that the source will go on in, open in the VMM. None for a machine without disk.
+    pub(super) fn next_overlay(
+        &self,
+        handle: &SandboxHandle,
+        machine: &mut Machine,
+    ) -> Result<Option<DiskOverlay>, EngineError> {
+        if let Some(standby) = &machine.standby {
+            return Ok(Some(standby.node.clone()));
+        }
+        let Some(bytes) = machine.disk else { return Ok(None) };
+        let files = &self.snapshots.files;
+        let id = files.create_overlay(bytes)?;
+        match machine.vm.add_overlay(files.overlay(&id)) {
+            Ok(node) => {
+                files.claim_also(handle.id(), FileSet::new([], [id.clone()]));
+                machine.standby = Some(StandbyOverlay { id, node: node.clone() });
+                Ok(Some(node))
+            }
+            Err(error) => {
+                files.remove_overlay(&id);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// To be called after a pause window. Keeps the overlay that was made for the branch if the
+    /// source writes there now, whatever became of the branch, and else removes it. Waits with that
+    /// for a VMM that is silent.
+    pub(super) fn place_overlay(&self, handle: &SandboxHandle, machine: &mut Machine) {
+        let exited = machine.vm.has_exited();
+        if !machine.vm.is_in_sync() && !exited {
+            return;
+        }
+        let Some(standby) = machine.standby.take() else { return };
+        if machine.vm.top_overlay() == Some(&standby.node) {
+            machine.overlays.push(standby.id);
+            return;
+        }
+        if !exited && let Err(error) = machine.vm.remove_overlay(&standby.node) {
+            tracing::warn!(%error, "an unused disk overlay stays open in the VMM");
+        }
+        self.release_overlay(handle, standby);
+    }
+
+    /// An overlay that nobody uses goes with the claim to it.
+    fn release_overlay(&self, handle: &SandboxHandle, standby: StandbyOverlay) {
+        let files = &self.snapshots.files;
+        let mut claimed = files.claimed_by(handle.id());
+        claimed.overlays.remove(&standby.id);
+        files.claim(handle.id(), claimed);
+    }
+}

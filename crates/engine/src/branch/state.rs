@@ -1,0 +1,39 @@
+//! What all branches share.
+
+use std::sync::Arc;
+
+use forkd_capture::HostFeatures;
+use forkd_types::limit::Deadlines;
+use tokio::runtime::Handle;
+
+use crate::operation::Operations;
+use crate::snapshots::Snapshots;
+use crate::tally::Tally;
+use crate::{BranchProbe, EngineConfig};
+
+/// Takes branches.
+#[derive(Debug)]
+pub(crate) struct Branches {
+    pub(super) snapshots: Arc<Snapshots>,
+    pub(super) operations: Arc<Operations>,
+    pub(super) tally: Arc<Tally>,
+    pub(super) deadlines: Deadlines,
+    pub(super) features: HostFeatures,
+    pub(super) probe: Option<Arc<dyn BranchProbe>>,
+    /// Where the guest agent's connection lives.
+    pub(super) runtime: Handle,
+}
+
+impl Branches {
+    pub(crate) fn new(
+        config: &EngineConfig,
+        snapshots: Arc<Snapshots>,
+        operations: Arc<Operations>,
+        tally: Arc<Tally>,
+        runtime: Handle,
+    ) -> Arc<Self> {
+        let (deadlines, features) = (config.deadlines, config.features);
+        let probe = config.probe.clone();
+        Arc::new(Self { snapshots, operations, tally, deadlines, features, probe, runtime })
+    }
+}

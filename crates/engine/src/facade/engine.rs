@@ -1,0 +1,147 @@
+//! Opening an engine, and shutting it down.
+
+use std::fs;
+use std::sync::Arc;
+
+use forkd_store::{Registry, StoreError, StoreFiles, recover};
+use forkd_vmm::Accelerator;
+use tokio::sync::oneshot;
+
+use crate::background::Background;
+use crate::branch::Branches;
+use crate::events::EventLog;
+use crate::host::{Host, VmmMemories};
+use crate::lifecycle::{Inherited, Lifecycle};
+use crate::operation::Operations;
+use crate::sandboxes::{Request, Sandboxes};
+use crate::snapshots::{Catalog, Files, Snapshots, SnapshotsConfig};
+use crate::tally::Tally;
+use crate::{AtShutDown, EngineConfig, EngineError};
+
+/// Everything that one daemon owns. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    pub(super) lifecycle: Arc<Lifecycle>,
+    pub(super) snapshots: Arc<Snapshots>,
+    pub(super) sandboxes: Arc<Sandboxes>,
+    pub(super) operations: Arc<Operations>,
+    pub(super) events: Arc<EventLog>,
+    pub(super) background: Background,
+    pub(super) tally: Arc<Tally>,
+    pub(super) vmm_memories: Arc<VmmMemories>,
+}
+
+impl Engine {
+    /// Opens the store, deals with what an earlier daemon left, and chooses the accelerator.
+    ///
+    /// # Errors
+    /// When a directory or the registry cannot be used, or QEMU is missing.
+    pub async fn open(config: EngineConfig) -> Result<Self, EngineError> {
+        let files = open_directories(&config)?;
+        let host = Host::open(&config).await?;
+        Self::open_on(config, files, host).await
+    }
+
+    /// Opens the store for VMs on `host`.
+    pub(crate) async fn open_on(
+        config: EngineConfig,
+        files: StoreFiles,
+        host: Host,
+    ) -> Result<Self, EngineError> {
+        let registry = Arc::new(Registry::open(&files.registry())?);
+        let driver = host.driver.as_ref();
+        let inherited = Inherited::find(&registry, &files, &config.run_dir, driver)?;
+        let rows = recover(&registry, &files)?;
+        let background = Background::new();
+        let events = EventLog::new();
+        let operations = Operations::new(Arc::clone(&events));
+        let tally = Arc::new(Tally::default());
+        let directory = files.state().to_owned();
+        let catalog =
+            Arc::new(Catalog::new(Arc::clone(&registry), rows, directory, Arc::clone(&events)));
+        let files = Arc::new(Files::new(files, Arc::clone(&catalog), config.hot_budget));
+        let snapshots = Snapshots::new(SnapshotsConfig {
+            catalog,
+            files: Arc::clone(&files),
+            images: host.images.clone(),
+            operations: Arc::clone(&operations),
+            background: background.clone(),
+            probe: config.probe.clone(),
+        });
+        let branches = Branches::new(
+            &config,
+            Arc::clone(&snapshots),
+            Arc::clone(&operations),
+            Arc::clone(&tally),
+            background.runtime().clone(),
+        );
+        let (limits, run_dir) = (config.limits, config.run_dir);
+        let sandboxes = Sandboxes::new(limits, Arc::clone(&events), registry, files, run_dir);
+        let lifecycle = Arc::new(Lifecycle {
+            host,
+            snapshots: Arc::clone(&snapshots),
+            sandboxes: Arc::clone(&sandboxes),
+            branches,
+            background: background.clone(),
+        });
+        lifecycle.take_over_all(inherited).await;
+        lifecycle.sweep_files();
+        snapshots.recheck_in_background();
+        let vmm_memories = Arc::default();
+        Ok(Self {
+            lifecycle,
+            snapshots,
+            sandboxes,
+            operations,
+            events,
+            background,
+            tally,
+            vmm_memories,
+        })
+    }
+
+    /// Cancels what makes snapshots, removes all sandboxes or leaves them to the next engine on the
+    /// same directories, and waits for work in the background.
+    pub async fn shut_down(&self, sandboxes: AtShutDown) {
+        self.operations.cancel_makers();
+        self.background.end();
+        for handle in self.sandboxes.all() {
+            let (done, finished) = oneshot::channel();
+            let request = match sandboxes {
+                AtShutDown::Remove => Request::Remove(done),
+                AtShutDown::Leave => Request::Release(done),
+            };
+            if handle.request(request).is_ok() {
+                // Its task may have ended without an answer: then nothing is left to be done.
+                finished.await.ok();
+            }
+        }
+        self.lifecycle.host.starting.close();
+        self.background.drained().await;
+        self.events.close();
+    }
+
+    /// Waits until the snapshots that were there at the start have been checked, which goes on in
+    /// the background.
+    pub async fn wait_checked(&self) {
+        self.snapshots.wait_checked().await;
+    }
+
+    /// What executes guests here.
+    #[must_use]
+    pub fn accelerator(&self) -> Accelerator {
+        self.lifecycle.host.accelerator
+    }
+}
+
+/// Opens the directories of `config`, made if they are not there.
+pub(crate) fn open_directories(config: &EngineConfig) -> Result<StoreFiles, EngineError> {
+    let files = StoreFiles::open(&config.state_dir, &config.hot_dir)?;
+    let run_dir = config.run_dir.clone();
+    fs::create_dir_all(&run_dir).map_err(|source| StoreError::File {
+        what: "create directory",
+        path: run_dir,
+        source,
+    })?;
+    Ok(files)
+}

@@ -1,0 +1,149 @@
+//! What a sandbox's guest can be asked for: programs, code, files, its console.
+
+use std::fs;
+use std::time::Duration;
+
+use forkd_store::StoreError;
+use forkd_types::SandboxId;
+
+use crate::guest::{
+    Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileEntry, FileWatch, FileWrite, Pulse,
+};
+use crate::{Engine, EngineError};
+
+/// Time that a read or a write of a guest file may take.
+const FILE_DEADLINE: Duration = Duration::from_secs(60);
+/// Time that a ping may take.
+const PING_DEADLINE: Duration = Duration::from_secs(5);
+
+impl Engine {
+    /// Runs a program in a sandbox.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn exec(
+        &self,
+        id: &SandboxId,
+        request: ExecRequest,
+    ) -> Result<ExecOutput, EngineError> {
+        let sandbox = self.sandboxes.used(id)?;
+        sandbox.explain(sandbox.agent()?.exec(request).await).await
+    }
+
+    /// Evaluates Python code in a sandbox's persistent interpreter.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn eval(
+        &self,
+        id: &SandboxId,
+        request: EvalRequest,
+    ) -> Result<EvalOutput, EngineError> {
+        let sandbox = self.sandboxes.used(id)?;
+        sandbox.explain(sandbox.agent()?.eval(request).await).await
+    }
+
+    /// Asks a sandbox's guest agent for a sign of life.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn ping(&self, id: &SandboxId) -> Result<Pulse, EngineError> {
+        let sandbox = self.sandboxes.used(id)?;
+        sandbox.explain(sandbox.agent()?.ping(PING_DEADLINE).await).await
+    }
+
+    /// Reads a file of a sandbox.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn read_file(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>, EngineError> {
+        let sandbox = self.sandboxes.used(id)?;
+        sandbox.explain(sandbox.agent()?.read_file(path, FILE_DEADLINE).await).await
+    }
+
+    /// Writes a file of a sandbox.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn write_file(
+        &self,
+        id: &SandboxId,
+        write: FileWrite,
+        data: Vec<u8>,
+    ) -> Result<(), EngineError> {
+        let sandbox = self.sandboxes.used(id)?;
+        sandbox.explain(sandbox.agent()?.write_file(write, data, FILE_DEADLINE).await).await
+    }
+
+    /// What is in a directory of a sandbox, by name.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn list_files(
+        &self,
+        id: &SandboxId,
+        path: &str,
+    ) -> Result<Vec<FileEntry>, EngineError> {
+        let sandbox = self.sandboxes.used(id)?;
+        sandbox.explain(sandbox.agent()?.list_files(path, FILE_DEADLINE).await).await
+    }
+
+    /// What a path in a sandbox is.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn stat_file(&self, id: &SandboxId, path: &str) -> Result<FileEntry, EngineError> {
+        let sandbox = self.sandboxes.used(id)?;
+        sandbox.explain(sandbox.agent()?.stat_file(path, FILE_DEADLINE).await).await
+    }
+
+    /// Removes a file, a symbolic link or a directory of a sandbox.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn remove_file(
+        &self,
+        id: &SandboxId,
+        path: &str,
+        depth: Depth,
+    ) -> Result<(), EngineError> {
+        let sandbox = self.sandboxes.used(id)?;
+        sandbox.explain(sandbox.agent()?.remove_file(path, depth, FILE_DEADLINE).await).await
+    }
+
+    /// Creates a directory of a sandbox, and missing ones above it.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn make_directory(&self, id: &SandboxId, path: &str) -> Result<(), EngineError> {
+        let sandbox = self.sandboxes.used(id)?;
+        sandbox.explain(sandbox.agent()?.make_directory(path, FILE_DEADLINE).await).await
+    }
+
+    /// Follows changes in a sandbox's file system.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn watch_files(
+        &self,
+        id: &SandboxId,
+        path: &str,
+        depth: Depth,
+    ) -> Result<FileWatch, EngineError> {
+        Ok(self.sandboxes.used(id)?.agent()?.watch_files(path, depth).await?)
+    }
+
+    /// What a sandbox's guest wrote to its console since it was forked.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSandbox`], or when the log cannot be read.
+    pub fn console_log(&self, id: &SandboxId) -> Result<Vec<u8>, EngineError> {
+        let handle = self.sandboxes.get(id)?;
+        let path = self.sandboxes.run_directory(handle.id()).join("console.log");
+        match fs::read(&path) {
+            Ok(bytes) => Ok(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(source) => Err(StoreError::File { what: "read", path, source }.into()),
+        }
+    }
+}

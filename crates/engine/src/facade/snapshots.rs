@@ -1,0 +1,155 @@
+//! Templates and snapshots.
+
+use std::sync::Arc;
+
+use forkd_store::FileSet;
+use forkd_types::{SandboxId, SnapshotTag};
+
+use crate::snapshots::Snapshots;
+use crate::{
+    DeletePolicy, Engine, EngineError, ImageInfo, ProgressSink, Snapshot, TemplateRequest,
+};
+
+impl Engine {
+    /// The images that templates can be built from.
+    #[must_use]
+    pub fn images(&self) -> Vec<ImageInfo> {
+        self.lifecycle.host.images.list()
+    }
+
+    /// Boots an image, warms it up, and freezes it as a snapshot.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; nothing is left of a template that failed.
+    pub async fn build_template(
+        &self,
+        request: TemplateRequest,
+        progress: Arc<dyn ProgressSink>,
+    ) -> Result<Snapshot, EngineError> {
+        let tag = request.tag.clone();
+        self.begin_template(request, progress)?.finished().await?;
+        self.snapshot(&tag)
+    }
+
+    /// All snapshots, oldest first.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.snapshots.catalog.view_all()
+    }
+
+    /// One snapshot.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSnapshot`].
+    pub fn snapshot(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
+        self.snapshots.catalog.view(tag)
+    }
+
+    /// Waits until a snapshot is usable.
+    ///
+    /// # Errors
+    /// [`EngineError::SnapshotNotReady`] when it fails instead.
+    pub async fn wait_ready(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
+        self.snapshots.catalog.written(tag).await?;
+        self.snapshot(tag)
+    }
+
+    /// Makes the snapshot `to` of `tag`: the same state, depending on no other snapshot.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSnapshot`], [`EngineError::SnapshotNotReady`],
+    /// [`EngineError::TagTaken`], or what went wrong; `to` is `failed` then, with the reason, and
+    /// has no files.
+    pub async fn compact_snapshot(
+        &self,
+        tag: &SnapshotTag,
+        to: &SnapshotTag,
+    ) -> Result<Snapshot, EngineError> {
+        self.begin_compact(tag, to)?.finished().await?;
+        self.snapshot(to)
+    }
+
+    /// Removes a snapshot, and what nothing else needs of it. With [`DeletePolicy::Force`] what
+    /// depends on it keeps working: layers and overlays stay for as long as anything lists them.
+    ///
+    /// # Errors
+    /// [`EngineError::SnapshotInUse`] names sandboxes and snapshots that build on it.
+    pub async fn delete_snapshot(
+        &self,
+        tag: &SnapshotTag,
+        policy: DeletePolicy,
+    ) -> Result<(), EngineError> {
+        self.snapshots.catalog.get(tag)?;
+        let dependents = self.dependents(tag);
+        Snapshots::may_remove(tag, &dependents.names(), policy)?;
+        if policy == DeletePolicy::Cascade {
+            self.remove_dependents(dependents).await?;
+        }
+        self.snapshots.remove(tag)
+    }
+
+    async fn remove_dependents(&self, dependents: Dependents) -> Result<(), EngineError> {
+        for id in dependents.sandboxes {
+            match self.remove_sandbox(&id).await {
+                Ok(()) | Err(EngineError::UnknownSandbox { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for tag in dependents.snapshots {
+            match Box::pin(self.delete_snapshot(&tag, DeletePolicy::Cascade)).await {
+                Ok(()) | Err(EngineError::UnknownSnapshot { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The snapshots and sandboxes that build on `tag`.
+    #[must_use]
+    pub fn dependents(&self, tag: &SnapshotTag) -> Dependents {
+        let builds_on = |id: &SandboxId| self.origin_of(id).as_ref() == Some(tag);
+        let sandboxes = self.sandboxes.all().into_iter().map(|handle| handle.id().clone());
+        Dependents {
+            snapshots: self.snapshots.catalog.over(tag),
+            sandboxes: sandboxes.filter(builds_on).collect(),
+        }
+    }
+
+    /// The snapshot that a sandbox was started from, unless it has been removed. One that was made
+    /// later is another of the same name.
+    pub(super) fn origin_of(&self, id: &SandboxId) -> Option<SnapshotTag> {
+        let handle = self.sandboxes.get(id).ok()?;
+        let row = self.snapshots.catalog.get(&handle.sandbox().snapshot_tag).ok()?;
+        let is_same = match handle.origin() {
+            Some(origin) => origin.layers == row.manifest.layers,
+            // A sandbox that starts has not got it yet.
+            None => true,
+        };
+        is_same.then_some(row.tag)
+    }
+
+    /// The files that sandboxes run over or build their next branch on. Some are in no snapshot:
+    /// layers and overlays that were merged for the next branch.
+    #[must_use]
+    pub fn claimed_by_sandboxes(&self) -> FileSet {
+        self.snapshots.files.claimed()
+    }
+}
+
+/// What builds on a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dependents {
+    /// Snapshots that were made over it.
+    pub snapshots: Vec<SnapshotTag>,
+    /// Sandboxes that were started from it.
+    pub sandboxes: Vec<SandboxId>,
+}
+
+impl Dependents {
+    /// All of them, by name.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let snapshots = self.snapshots.iter().map(ToString::to_string);
+        snapshots.chain(self.sandboxes.iter().map(ToString::to_string)).collect()
+    }
+}

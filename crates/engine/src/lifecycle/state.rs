@@ -1,0 +1,19 @@
+//! What the life of sandboxes needs.
+
+use std::sync::Arc;
+
+use crate::background::Background;
+use crate::branch::Branches;
+use crate::host::Host;
+use crate::sandboxes::Sandboxes;
+use crate::snapshots::Snapshots;
+
+/// Starts, runs and ends sandboxes.
+#[derive(Debug)]
+pub(crate) struct Lifecycle {
+    pub(crate) host: Host,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) branches: Arc<Branches>,
+    pub(crate) background: Background,
+}

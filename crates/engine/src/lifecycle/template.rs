@@ -1,0 +1,254 @@
+//! From an image to a template: boot, warm up, freeze in place.
+//!
+//! The VM's RAM is a file in the hot directory from the start. When the guest is warm, its device
+//! state is saved and the VMM ended without letting it run again: that file is then the base layer,
+//! and nothing was copied.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forkd_store::{LayerWriter, SnapshotManifest, StoreError};
+use forkd_types::{LayerId, OperationId, OverlayId, SandboxId, SnapshotStatus, limit};
+use forkd_vmm::{Confinement, Disk, PausePlan, RamBacking, Start, Vm, VmSpec};
+use tracing::Instrument as _;
+
+use super::Lifecycle;
+use crate::background::blocking;
+use crate::guest::{ExecRequest, GuestAgent};
+use crate::host::{Image, connect_agent};
+use crate::operation::{OperationKind, Running, Subject};
+use crate::{EngineError, ProgressSink, TemplateRequest};
+
+/// Bytes at the end of an output or a console that go into an error.
+const SHOWN_BYTES: usize = 600;
+/// For the device state of a template to be saved.
+const FREEZE_DEADLINE: Duration = Duration::from_secs(60);
+
+impl Lifecycle {
+    /// Takes the tag for a template and gives the work of building it. Whatever fails, the tag is
+    /// free again and nothing is left.
+    pub(crate) fn begin_template(
+        self: &Arc<Self>,
+        request: TemplateRequest,
+        progress: Arc<dyn ProgressSink>,
+    ) -> Result<impl Future<Output = Result<(), EngineError>> + Send + use<>, EngineError> {
+        check(&request)?;
+        let image = self.host.images.find(&request.image)?;
+        let manifest = SnapshotManifest {
+            image: image.name.clone(),
+            image_hash: image.content_hash.clone(),
+            memory: request.memory,
+            vcpus: request.vcpus,
+            layers: Vec::new(),
+            overlays: Vec::new(),
+            overlay_checksums: BTreeMap::new(),
+            device_state: None,
+            machine: self.host.machine.clone(),
+            parent_tag: None,
+            branched_from: None,
+        };
+        let id = OperationId::random();
+        self.snapshots.reserve(&request.tag, manifest, &id)?;
+        let subject = Subject { snapshot: Some(request.tag.clone()), sandbox: None };
+        let operation = self.snapshots.operations().start(id, OperationKind::Template, subject);
+        let id = operation.id();
+        let span = tracing::info_span!("template", snapshot = %request.tag, operation = %id);
+        let this = Arc::clone(self);
+        let work = async move {
+            let steps = Steps { operation: &operation, progress: progress.as_ref() };
+            let built = this.build(&request, image, &steps).await;
+            if built.is_err()
+                && let Err(error) = this.snapshots.catalog.remove(&request.tag)
+            {
+                tracing::error!(%error, "a failed template keeps its tag");
+            }
+            match &built {
+                Ok(()) => tracing::info!("built"),
+                Err(error) => tracing::info!(%error, "not built"),
+            }
+            operation.finish(&built);
+            built
+        };
+        Ok(work.instrument(span))
+    }
+
+    async fn build(
+        self: &Arc<Self>,
+        request: &TemplateRequest,
+        image: Image,
+        steps: &Steps<'_>,
+    ) -> Result<(), EngineError> {
+        steps.begin("start the VM")?;
+        let files = &self.snapshots.files;
+        let create = || LayerWriter::create(files, request.memory, request.memory);
+        let ram = files.with_room(create)?;
+        let mut leftovers = Leftovers { lifecycle: self, id: SandboxId::random(), overlay: None };
+        if let Some((_, bytes)) = &image.root_disk {
+            leftovers.overlay = Some(files.create_overlay(*bytes)?);
+        }
+        let image_name = image.name.clone();
+        let spec = self.spec_of(request, image, ram.path(), &leftovers)?;
+        let device_state = self.sandboxes.new_vm_directory(&leftovers.id)?.join("device-state");
+        let driver = Arc::clone(&self.host.driver);
+        let vm = blocking(move || driver.start(spec)).await??;
+        steps.begin("boot the guest")?;
+        let booted = boot(&image_name, vm);
+        let (vm, agent) = steps.operation.unless_cancelled(booted).await??;
+        if !request.warm.is_empty() {
+            steps.begin("run the warm-up")?;
+            steps.operation.unless_cancelled(warm(&agent, &request.warm)).await??;
+        }
+        steps.begin("freeze")?;
+        freeze(vm, agent, device_state.clone()).await?;
+        steps.operation.commit("the template is complete")?;
+        let layer = ram.seal_base()?;
+        self.seal_template(request, layer.index.id, device_state, &mut leftovers)?;
+        self.snapshots.publish_in_background(&request.tag);
+        Ok(())
+    }
+
+    fn spec_of(
+        &self,
+        request: &TemplateRequest,
+        image: Image,
+        ram: PathBuf,
+        leftovers: &Leftovers<'_>,
+    ) -> Result<VmSpec, EngineError> {
+        let overlay = leftovers.overlay.as_ref().map(|id| self.snapshots.files.overlay(id));
+        let disk = image.root_disk.zip(overlay);
+        Ok(VmSpec {
+            accelerator: self.host.accelerator,
+            memory: request.memory,
+            vcpus: request.vcpus,
+            ram: RamBacking::File(ram),
+            disk: disk.map(|((base, _), overlay)| Disk::new(base, [overlay])),
+            directory: self.sandboxes.new_run_directory(&leftovers.id)?,
+            boot: image.boot,
+            start: Start::Boot,
+            deadlines: self.host.deadlines,
+            confinement: Confinement::default(),
+        })
+    }
+
+    /// Makes the snapshot of a RAM file that is a layer now.
+    fn seal_template(
+        &self,
+        request: &TemplateRequest,
+        layer: LayerId,
+        device_state: PathBuf,
+        leftovers: &mut Leftovers<'_>,
+    ) -> Result<(), EngineError> {
+        let files = &self.snapshots.files;
+        let target = files.hot_device_state(&layer);
+        std::fs::rename(&device_state, &target).map_err(|source| StoreError::File {
+            what: "keep",
+            path: target,
+            source,
+        })?;
+        let sum = files.checksum_device_state(&layer)?;
+        self.snapshots.catalog.enter(&request.tag, SnapshotStatus::Ready, |row| {
+            row.manifest.layers = vec![layer];
+            row.manifest.device_state = Some(sum);
+            row.manifest.overlays = leftovers.overlay.take().into_iter().collect();
+        })?;
+        Ok(())
+    }
+}
+
+/// Where the steps of a build are told, and its cancellation is heard of.
+struct Steps<'a> {
+    operation: &'a Running,
+    progress: &'a dyn ProgressSink,
+}
+
+impl Steps<'_> {
+    /// A new step begins, unless the build was cancelled.
+    fn begin(&self, step: &'static str) -> Result<(), EngineError> {
+        self.operation.check()?;
+        self.operation.step(step);
+        self.progress.step(step);
+        Ok(())
+    }
+}
+
+fn check(request: &TemplateRequest) -> Result<(), EngineError> {
+    let mib = request.memory.get() >> 20;
+    if !(limit::MEM_SIZE_MIB_MIN..=limit::MEM_SIZE_MIB_MAX).contains(&mib) {
+        let (min, max) = (limit::MEM_SIZE_MIB_MIN, limit::MEM_SIZE_MIB_MAX);
+        let problem = format!("{mib} MiB is not between {min} and {max} MiB");
+        return Err(EngineError::BadRequest { field: "mem_size_mib", problem });
+    }
+    if !(1..=limit::VCPUS_MAX).contains(&request.vcpus) {
+        let problem = format!("{} is not between 1 and {}", request.vcpus, limit::VCPUS_MAX);
+        return Err(EngineError::BadRequest { field: "vcpus", problem });
+    }
+    Ok(())
+}
+
+/// What a build leaves in directories, removed when this is dropped.
+struct Leftovers<'a> {
+    lifecycle: &'a Lifecycle,
+    id: SandboxId,
+    /// Removed unless it becomes part of the snapshot.
+    overlay: Option<OverlayId>,
+}
+
+impl Drop for Leftovers<'_> {
+    fn drop(&mut self) {
+        self.lifecycle.sandboxes.remove_run_directory(&self.id);
+        let files = &self.lifecycle.snapshots.files;
+        files.remove_vm_directory(&self.id);
+        if let Some(id) = &self.overlay {
+            files.remove_overlay(id);
+        }
+    }
+}
+
+/// Waits for the guest agent.
+async fn boot(image: &str, vm: Box<dyn Vm>) -> Result<(Box<dyn Vm>, GuestAgent), EngineError> {
+    let agent = connect_agent(&vm.spec().agent_socket()).await?;
+    match agent.hello(limit::BOOT_DEADLINE).await {
+        Ok(_) => Ok((vm, agent)),
+        Err(source) => {
+            let console = tail(&std::fs::read(vm.spec().console_log()).unwrap_or_default());
+            Err(EngineError::BootFailed { image: image.to_owned(), console, source })
+        }
+    }
+}
+
+async fn warm(agent: &GuestAgent, args: &[String]) -> Result<(), EngineError> {
+    let mut request = ExecRequest::new(args.iter().cloned());
+    request.timeout = limit::WARM_DEADLINE;
+    let output = agent.exec(request).await?;
+    if output.exit_code == 0 {
+        return Ok(());
+    }
+    let words = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+    let words = if output.timed_out { b"it ran out of time".as_slice() } else { words };
+    Err(EngineError::WarmFailed { exit_code: output.exit_code, output: tail(words) })
+}
+
+/// Saves the device state and ends the VMM; the guest never runs again.
+async fn freeze(
+    mut vm: Box<dyn Vm>,
+    agent: GuestAgent,
+    device_state: PathBuf,
+) -> Result<(), EngineError> {
+    let quiet = agent.quiesce(limit::QUIESCE_DEADLINE).await?;
+    let frozen = blocking(move || -> Result<(), EngineError> {
+        let plan = PausePlan { device_state, overlay: None };
+        vm.prepare_pause(plan)?.stop()?.save_device_state()?.kill();
+        Ok(())
+    });
+    let frozen = tokio::time::timeout(FREEZE_DEADLINE, frozen).await;
+    drop(quiet);
+    frozen.map_err(|_| EngineError::Internal("freezing a template took a minute".to_owned()))??
+}
+
+fn tail(bytes: &[u8]) -> String {
+    let start = bytes.len().saturating_sub(SHOWN_BYTES);
+    let text = String::from_utf8_lossy(&bytes[start..]);
+    text.trim().chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+}

@@ -1,0 +1,165 @@
+//! All sandboxes of this daemon, with their records and directories.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forkd_store::{Registry, SandboxRow, StoreError};
+use forkd_types::{OverlayId, SandboxId, SandboxState};
+use forkd_vmm::Vm;
+
+use super::record::row_of;
+use super::{Admission, InUse, Limits, Machine, SandboxHandle};
+use crate::EngineError;
+use crate::events::EventLog;
+use crate::host::process_started;
+use crate::snapshots::Files;
+
+/// All sandboxes.
+#[derive(Debug)]
+pub(crate) struct Sandboxes {
+    all: Mutex<BTreeMap<SandboxId, Arc<SandboxHandle>>>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) events: Arc<EventLog>,
+    registry: Arc<Registry>,
+    files: Arc<Files>,
+    /// Sockets and logs of VMs, a directory for each.
+    run_dir: PathBuf,
+}
+
+impl Sandboxes {
+    pub(crate) fn new(
+        limits: Limits,
+        events: Arc<EventLog>,
+        registry: Arc<Registry>,
+        files: Arc<Files>,
+        run_dir: PathBuf,
+    ) -> Arc<Self> {
+        let admission = Admission::new(limits);
+        Arc::new(Self { all: Mutex::default(), admission, events, registry, files, run_dir })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Arc<SandboxHandle>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<SandboxHandle>> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn add(&self, handle: Arc<SandboxHandle>) {
+        self.lock().insert(handle.id().clone(), handle);
+    }
+
+    /// A sandbox that is looked at.
+    pub(crate) fn get(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
+        let handle = self.lock().get(id).cloned();
+        handle.ok_or_else(|| EngineError::UnknownSandbox { id: id.clone() })
+    }
+
+    /// A sandbox that is used until what this gives is dropped.
+    pub(crate) fn used(&self, id: &SandboxId) -> Result<InUse, EngineError> {
+        self.get(id).map(InUse::of)
+    }
+
+    /// Forgets a sandbox whose VM is gone, and removes what belongs to it alone.
+    pub(crate) fn discard(&self, handle: &SandboxHandle) {
+        let id = handle.id();
+        self.lock().remove(id);
+        handle.leave();
+        self.files.drop_claim(id);
+        self.files.remove_vm_directory(id);
+        self.remove_run_directory(id);
+        if let Err(error) = self.registry.remove_sandbox(id) {
+            tracing::error!(sandbox = %id, %error, "a removed sandbox keeps its row");
+        }
+    }
+
+    /// The rows that are written down, of an earlier daemon or of this one.
+    pub(crate) fn rows(&self) -> Result<Vec<SandboxRow>, StoreError> {
+        self.registry.sandboxes()
+    }
+
+    /// Writes down that a sandbox is about to have a process, or which one it has.
+    pub(crate) fn announce(
+        &self,
+        handle: &SandboxHandle,
+        vm: Option<&dyn Vm>,
+    ) -> Result<(), EngineError> {
+        let files = self.files.claimed_by(handle.id());
+        let row = row_of(handle, files, vm.and_then(process_of), None)?;
+        Ok(self.registry.put_sandbox(&row)?)
+    }
+
+    /// Writes down a machine as it is now: a later daemon takes it over.
+    pub(crate) fn record(
+        &self,
+        handle: &SandboxHandle,
+        machine: &Machine,
+    ) -> Result<(), EngineError> {
+        self.record_as(handle, machine, handle.sandbox().state)
+    }
+
+    /// The same for a sandbox that is about to be in `state`: it is not, unless this succeeds.
+    pub(crate) fn record_as(
+        &self,
+        handle: &SandboxHandle,
+        machine: &Machine,
+        state: SandboxState,
+    ) -> Result<(), EngineError> {
+        let files = self.files.claimed_by(handle.id());
+        let row = row_of(handle, files, process_of(machine.vm.as_ref()), Some(machine))?;
+        Ok(self.registry.put_sandbox(&SandboxRow { state, ..row })?)
+    }
+
+    /// The directory for a VM's sockets and logs.
+    pub(crate) fn run_directory(&self, id: &SandboxId) -> PathBuf {
+        self.run_dir.join(id.as_str())
+    }
+
+    /// The directory for all of these.
+    pub(crate) fn run_directories(&self) -> &std::path::Path {
+        &self.run_dir
+    }
+
+    pub(crate) fn new_run_directory(&self, id: &SandboxId) -> Result<PathBuf, EngineError> {
+        create_directory(self.run_directory(id))
+    }
+
+    pub(crate) fn remove_run_directory(&self, id: &SandboxId) {
+        remove_directory(&self.run_directory(id));
+    }
+
+    /// The directory for a VM's hot files.
+    pub(crate) fn new_vm_directory(&self, id: &SandboxId) -> Result<PathBuf, EngineError> {
+        create_directory(self.files.vm_directory(id))
+    }
+
+    /// Where overlays lie, in the given order.
+    pub(crate) fn overlay_paths(&self, overlays: &[OverlayId]) -> Vec<PathBuf> {
+        overlays.iter().map(|id| self.files.overlay(id)).collect()
+    }
+}
+
+/// The process of a VM, by its number and start time.
+fn process_of(vm: &dyn Vm) -> Option<(u32, u64)> {
+    let number = u32::try_from(vm.pid().as_raw_nonzero().get()).ok();
+    number.zip(process_started(vm.pid()))
+}
+
+fn create_directory(path: PathBuf) -> Result<PathBuf, EngineError> {
+    match fs::create_dir_all(&path) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(StoreError::File { what: "create directory", path, source }.into()),
+    }
+}
+
+/// Removes a directory, which need not be there.
+pub(crate) fn remove_directory(path: &std::path::Path) {
+    if let Err(error) = fs::remove_dir_all(path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "cannot remove a VM's directory");
+    }
+}

@@ -1,0 +1,30 @@
+//! Snapshots: what is known of them, the files they consist of, and the work on them that needs no
+//! VM.
+//!
+//! ```text
+//! catalog   rows, statuses, tags; owns the registry's part     files   who needs which file
+//! parts     a snapshot's parts, opened or refused by name      view    quick mapping of a chain
+//! publish   makes it durable                                   compact makes it independent
+//! recheck   after a start: hot copies, checksums
+//! ```
+//!
+//! Guarantees: only a `ready` snapshot is started from; a status is written in one place, which
+//! checks the table of hops; a part that is missing or damaged is healed or refused by name.
+//!
+//! Does not do: know sandboxes beyond the files that they claim.
+
+mod catalog;
+mod compact;
+mod figures;
+mod files;
+mod parts;
+mod publish;
+mod recheck;
+mod state;
+mod view;
+
+pub(crate) use catalog::Catalog;
+pub(crate) use figures::to_figures;
+pub(crate) use files::Files;
+pub(crate) use parts::IMAGE;
+pub(crate) use state::{Snapshots, SnapshotsConfig};

@@ -1,0 +1,134 @@
+//! What the work on snapshots shares.
+
+use std::sync::Arc;
+
+use forkd_store::{Layer, SnapshotManifest, StoreError};
+use forkd_types::{LayerId, OperationId, SnapshotStatus, SnapshotTag};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::{Catalog, Files, IMAGE};
+use crate::background::Background;
+use crate::host::Images;
+use crate::operation::Operations;
+use crate::{BranchProbe, DeletePolicy, EngineError};
+
+/// All snapshots, with their files and the work on them.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) files: Arc<Files>,
+    pub(super) images: Images,
+    pub(super) operations: Arc<Operations>,
+    pub(super) background: Background,
+    pub(super) probe: Option<Arc<dyn BranchProbe>>,
+    /// One snapshot is published at a time: more would only compete for the disk.
+    pub(super) publishing: Semaphore,
+    /// One snapshot is compacted at a time: each may need as much room as all layers below it.
+    pub(super) compacting: Semaphore,
+    /// One mapping view is made at a time in the background.
+    pub(super) viewing: Semaphore,
+    /// Cancelled when the snapshots that were there at the start have been checked.
+    pub(super) checked: CancellationToken,
+}
+
+/// What [`Snapshots`] is made of.
+pub(crate) struct SnapshotsConfig {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) files: Arc<Files>,
+    pub(crate) images: Images,
+    pub(crate) operations: Arc<Operations>,
+    pub(crate) background: Background,
+    pub(crate) probe: Option<Arc<dyn BranchProbe>>,
+}
+
+impl Snapshots {
+    pub(crate) fn new(config: SnapshotsConfig) -> Arc<Self> {
+        let SnapshotsConfig { catalog, files, images, operations, background, probe } = config;
+        Arc::new(Self {
+            catalog,
+            files,
+            images,
+            operations,
+            background,
+            probe,
+            publishing: Semaphore::new(1),
+            compacting: Semaphore::new(1),
+            viewing: Semaphore::new(1),
+            checked: CancellationToken::new(),
+        })
+    }
+
+    /// Where work on snapshots is told.
+    pub(crate) fn operations(&self) -> &Arc<Operations> {
+        &self.operations
+    }
+
+    /// Waits until the snapshots that were there at the start have been checked.
+    pub(crate) async fn wait_checked(&self) {
+        self.checked.cancelled().await;
+    }
+
+    /// Takes a tag for a snapshot that is going to be written. The tag of a failed one is free.
+    pub(crate) fn reserve(
+        &self,
+        tag: &SnapshotTag,
+        manifest: SnapshotManifest,
+        maker: &OperationId,
+    ) -> Result<(), EngineError> {
+        let failed = self.catalog.get(tag).ok().filter(|row| row.status == SnapshotStatus::Failed);
+        // One that was damaged lists files, and others may be over it: it is removed in order.
+        if failed.is_some_and(|row| !row.manifest.layers.is_empty()) {
+            self.remove(tag)?;
+        }
+        self.catalog.reserve(tag, manifest, maker)
+    }
+
+    /// Removes a snapshot, and the files that nobody else needs.
+    pub(crate) fn remove(&self, tag: &SnapshotTag) -> Result<(), EngineError> {
+        let row = self.catalog.get(tag)?;
+        self.catalog.remove(tag)?;
+        self.files.collect(&(&row.manifest).into());
+        Ok(())
+    }
+
+    /// Refuses to remove a snapshot that others build on, unless the policy takes care of them.
+    pub(crate) fn may_remove(
+        tag: &SnapshotTag,
+        dependents: &[String],
+        policy: DeletePolicy,
+    ) -> Result<(), EngineError> {
+        if dependents.is_empty() || policy != DeletePolicy::Refuse {
+            return Ok(());
+        }
+        let dependents = dependents.join(", ");
+        Err(EngineError::SnapshotInUse { tag: tag.clone(), dependents })
+    }
+
+    /// Marks a snapshot of which a part is missing or damaged as failed: no good copy is left.
+    pub(crate) fn note_damage(&self, tag: &SnapshotTag, error: &EngineError) {
+        let EngineError::SnapshotDamaged { what, layer, state, .. } = error else { return };
+        // The image is no part of the snapshot: it comes back with the right one.
+        if *what == IMAGE || self.catalog.ready(tag).is_err() {
+            return;
+        }
+        let reason = format!("{what} `{layer}` is {state}");
+        tracing::error!(snapshot = %tag, %reason, "a snapshot is damaged");
+        self.catalog.fail(tag, &reason);
+    }
+
+    /// Opens layers in the given order. A hot copy that is gone is made anew from the durable one.
+    pub(crate) fn open_chain(&self, layers: &[LayerId]) -> Result<Vec<Layer>, EngineError> {
+        let open = |id| self.files.with_room(|| self.files.open_layer(id));
+        Ok(layers.iter().map(open).collect::<Result<Vec<_>, StoreError>>()?)
+    }
+
+    /// Keeps the budget of hot copies, in the background.
+    pub(crate) fn keep_budget_in_background(&self) {
+        if self.files.has_budget() {
+            let files = Arc::clone(&self.files);
+            let what = "keeping the budget of the hot directory";
+            self.background.spawn_blocking(what, move || files.keep_budget());
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a fake VMM does when it is asked.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What a VMM can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// To start.
+    Start,
+    /// To be taken over.
+    Adopt,
+    /// For a userfaultfd.
+    Userfaultfd,
+    /// To take memory and device state.
+    Load,
+    /// To let the vCPUs run, outside a pause window.
+    Resume,
+    /// To stop the vCPUs, outside a pause window.
+    Pause,
+    /// To open an overlay.
+    AddOverlay,
+    /// To close an overlay.
+    RemoveOverlay,
+    /// To merge frozen overlays.
+    FlattenDisk,
+    /// To answer again after a silence.
+    Resync,
+    /// To load the commands of the pause window.
+    LoadPause,
+    /// The window: to stop the vCPUs.
+    Stop,
+    /// The window: to write its device state.
+    SaveDeviceState,
+    /// The window: to freeze its disk.
+    FreezeDisk,
+    /// The window: to let the vCPUs run.
+    WindowResume,
+}
+
+impl Call {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::Start,
+        Self::Adopt,
+        Self::Userfaultfd,
+        Self::Load,
+        Self::Resume,
+        Self::Pause,
+        Self::AddOverlay,
+        Self::RemoveOverlay,
+        Self::FlattenDisk,
+        Self::Resync,
+        Self::LoadPause,
+        Self::Stop,
+        Self::SaveDeviceState,
+        Self::FreezeDisk,
+        Self::WindowResume,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Adopt => "adopt",
+            Self::Userfaultfd => "userfaultfd",
+            Self::Load => "load",
+            Self::Resume => "resume",
+            Self::Pause => "pause",
+            Self::AddOverlay => "add_overlay",
+            Self::RemoveOverlay => "remove_overlay",
+            Self::FlattenDisk => "flatten_disk",
+            Self::Resync => "resync",
+            Self::LoadPause => "load_pause",
+            Self::Stop => "stop",
+            Self::SaveDeviceState => "save_device_state",
+            Self::FreezeDisk => "freeze_disk",
+            Self::WindowResume => "window_resume",
+        }
+    }
+}
+
+/// What goes wrong with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It takes so long.
+    Delay(Duration),
+    /// It is refused, and nothing is done.
+    Refusal,
+    /// There is no reply, until [`Script::speak`]; it is done then.
+    Silence,
+    /// The process dies of it.
+    Death,
+}
+
+/// The faults to come, and the calls that there were.
+#[derive(Debug, Default)]
+pub struct Script {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    faults: BTreeMap<Call, VecDeque<Fault>>,
+    silent: bool,
+    calls: Vec<Call>,
+}
+
+impl Script {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next such call that has no fault yet has this one.
+    pub fn fault(&self, call: Call, fault: Fault) {
+        self.lock().faults.entry(call).or_default().push_back(fault);
+    }
+
+    /// VMMs that fell silent answer again.
+    pub fn speak(&self) {
+        self.lock().silent = false;
+    }
+
+    /// The calls since this was asked last.
+    pub fn take_calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.lock().calls)
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
+        self.lock().silent
+    }
+
+    /// A call is made: what goes wrong with it.
+    pub(super) fn next(&self, call: Call) -> Option<Fault> {
+        let mut state = self.lock();
+        state.calls.push(call);
+        let fault = state.faults.get_mut(&call).and_then(VecDeque::pop_front);
+        state.silent |= fault == Some(Fault::Silence);
+        fault
+    }
+}

@@ -1,0 +1,223 @@
+//! One VM on QEMU: its state, and what the seam asks of it.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forkd_sys::uffd::Userfaultfd;
+use forkd_types::ByteCount;
+use qapi::qmp;
+use rustix::process::Pid;
+
+use super::monitor::{Monitor, Role};
+use super::process::Process;
+use crate::pause_window::{WindowAccess, WindowCommands};
+use crate::{DiskOverlay, GuestRam, MappedRun, PausePlan, ShimClient, Start, Vm, VmSpec, VmmError};
+
+/// The name under which QEMU gets the file with the device state.
+const DEVICE_STATE_FD: &str = "device-state";
+/// How often the load of device state, which takes 1 to 3 ms, is asked about.
+const LOAD_POLL_INTERVAL: Duration = Duration::from_micros(200);
+
+/// One VM: its QEMU process and everything that controls it. Dropping it kills the process.
+#[derive(Debug)]
+pub struct QemuVm {
+    pub(super) process: Process,
+    pub(super) monitors: Monitors,
+    pub(super) shim: ShimClient,
+    pub(super) ram: GuestRam,
+    pub(super) spec: VmSpec,
+    pub(super) overlays_made: usize,
+    pub(super) unconfirmed: Unconfirmed,
+    /// What the monitors of the pause window are loaded for.
+    pub(super) loaded: Option<PausePlan>,
+    /// The overlay of that plan, until the disk is frozen.
+    pub(super) planned: Option<DiskOverlay>,
+}
+
+/// What is not known about a VM because its VMM has not answered.
+#[derive(Debug, Default)]
+pub(super) struct Unconfirmed {
+    /// The vCPUs were told to stop, and have not confirmed that they run again.
+    pub(super) stopped: bool,
+    /// The overlay that the disk was to be frozen under, while the reply is owed.
+    pub(super) freezing: Option<DiskOverlay>,
+    /// Overlays that are not needed and that QEMU may have open.
+    pub(super) strays: Vec<DiskOverlay>,
+}
+
+#[derive(Debug)]
+pub(super) struct Monitors {
+    pub(super) general: Monitor,
+    pub(super) pause: Monitor,
+    pub(super) save: Monitor,
+    pub(super) freeze: Monitor,
+    pub(super) resume: Monitor,
+}
+
+impl Monitors {
+    pub(super) fn connect(directory: &Path, deadline: Duration) -> Result<Self, VmmError> {
+        let until = Instant::now() + deadline;
+        let connect = |role: Role| {
+            let left = until.saturating_duration_since(Instant::now());
+            Monitor::connect(&directory.join(role.socket_name()), left)
+        };
+        Ok(Self {
+            general: connect(Role::General)?,
+            pause: connect(Role::Pause)?,
+            save: connect(Role::SaveDeviceState)?,
+            freeze: connect(Role::FreezeDisk)?,
+            resume: connect(Role::Resume)?,
+        })
+    }
+}
+
+impl Monitors {
+    pub(super) fn all(&self) -> [&Monitor; Role::COUNT] {
+        [&self.general, &self.pause, &self.save, &self.freeze, &self.resume]
+    }
+
+    pub(super) fn all_mut(&mut self) -> [&mut Monitor; Role::COUNT] {
+        [&mut self.general, &mut self.pause, &mut self.save, &mut self.freeze, &mut self.resume]
+    }
+}
+
+impl QemuVm {
+    /// Whether the vCPUs run, as QEMU says.
+    ///
+    /// # Errors
+    /// When QEMU does not answer.
+    pub fn is_running(&mut self) -> Result<bool, VmmError> {
+        let state = self.monitors.general.execute(&qmp::query_status {}, self.spec.deadlines.reply);
+        state
+            .map(|state| state.running)
+            .map_err(|error| self.process.explain("while asked for its state", error))
+    }
+
+    pub(super) fn owes_reply(&self) -> bool {
+        self.monitors.all().iter().any(|monitor| monitor.owes_reply())
+    }
+
+    pub(super) fn overlay_is_on_top(&mut self, overlay: DiskOverlay) {
+        if let Some(disk) = &mut self.spec.disk {
+            disk.overlays.push(overlay);
+        }
+    }
+
+    fn try_load(&mut self, runs: &[MappedRun<'_>], device_state: &File) -> Result<(), VmmError> {
+        debug_assert_eq!(self.spec.start, Start::Load);
+        self.shim.map(self.ram, runs)?;
+        let deadline = self.spec.deadlines.reply;
+        let monitor = &mut self.monitors.general;
+        let name = qmp::getfd { fdname: DEVICE_STATE_FD.to_owned() };
+        monitor.execute_with_fd(&name, device_state.as_fd(), deadline)?;
+        let incoming = qmp::migrate_incoming {
+            channels: None,
+            exit_on_error: None,
+            uri: Some(format!("fd:{DEVICE_STATE_FD}")),
+        };
+        monitor.execute(&incoming, deadline)?;
+        let until = Instant::now() + deadline;
+        loop {
+            let state = monitor.execute(&qmp::query_status {}, deadline)?;
+            if state.status != qmp::RunState::inmigrate {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(VmmError::Silent { command: "migrate-incoming", deadline });
+            }
+            std::thread::sleep(LOAD_POLL_INTERVAL);
+        }
+    }
+}
+
+impl Vm for QemuVm {
+    fn spec(&self) -> &VmSpec {
+        &self.spec
+    }
+
+    fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+
+    fn ram(&self) -> GuestRam {
+        self.ram
+    }
+
+    fn userfaultfd(&mut self) -> Result<Userfaultfd, VmmError> {
+        let made = self.shim.userfaultfd();
+        made.map_err(|error| self.process.explain("while its memory was made ready", error))
+    }
+
+    fn load(&mut self, runs: &[MappedRun<'_>], device_state: &File) -> Result<(), VmmError> {
+        let loaded = self.try_load(runs, device_state);
+        loaded.map_err(|error| self.process.explain("while it loaded device state", error))
+    }
+
+    fn resume(&mut self) -> Result<(), VmmError> {
+        let resumed = self.monitors.general.execute(&qmp::cont {}, self.spec.deadlines.reply);
+        resumed.map(drop).map_err(|error| self.process.explain("while it resumed", error))
+    }
+
+    fn pause(&mut self) -> Result<(), VmmError> {
+        let paused = self.monitors.general.execute(&qmp::stop {}, self.spec.deadlines.reply);
+        paused.map(drop).map_err(|error| self.process.explain("while it was paused", error))
+    }
+
+    fn add_overlay(&mut self, path: PathBuf) -> Result<DiskOverlay, VmmError> {
+        self.open_overlay(path)
+    }
+
+    fn remove_overlay(&mut self, overlay: &DiskOverlay) -> Result<(), VmmError> {
+        self.close_overlay(overlay)
+    }
+
+    fn flatten_disk(&mut self, path: PathBuf) -> Result<bool, VmmError> {
+        self.flatten_into(path)
+    }
+
+    fn is_in_sync(&self) -> bool {
+        !self.unconfirmed.stopped && self.unconfirmed.strays.is_empty() && !self.owes_reply()
+    }
+
+    fn resync(&mut self, deadline: Duration) -> Result<(), VmmError> {
+        self.resync_within(deadline)
+    }
+
+    fn load_pause(&mut self, plan: PausePlan) -> Result<(), VmmError> {
+        self.load_window(plan)
+    }
+
+    fn window(&mut self, _: WindowAccess) -> &mut dyn WindowCommands {
+        self
+    }
+
+    fn exit_fd(&self) -> BorrowedFd<'_> {
+        self.process.exit_fd()
+    }
+
+    fn has_exited(&self) -> bool {
+        self.process.has_exited()
+    }
+
+    fn exit_error(&mut self, during: &str) -> Option<VmmError> {
+        self.process.exit_error(during)
+    }
+
+    fn memory_limit_reached(&self) -> Option<ByteCount> {
+        self.process.limit_reached()
+    }
+
+    fn last_words(&mut self) -> String {
+        self.process.last_words()
+    }
+
+    fn kill(mut self: Box<Self>) {
+        self.process.kill();
+    }
+
+    fn release(self: Box<Self>) {
+        self.process.release();
+    }
+}

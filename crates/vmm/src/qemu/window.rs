@@ -1,0 +1,124 @@
+//! The commands of the pause window: each is loaded on a monitor of its own before the window
+//! opens; inside it each costs the sending of one byte and the reading of one reply.
+
+use std::time::Duration;
+
+use qapi::qmp;
+
+use super::QemuVm;
+use crate::pause_window::WindowCommands;
+use crate::{PausePlan, VmmError};
+
+impl QemuVm {
+    pub(super) fn load_window(&mut self, plan: PausePlan) -> Result<(), VmmError> {
+        self.resync_within(self.spec.deadlines.reply)?;
+        if self.loaded.as_ref() == Some(&plan) {
+            return Ok(());
+        }
+        let loaded = self.unload_window().and_then(|()| self.load_commands(&plan));
+        loaded.map_err(|error| self.process.explain("while its pause was prepared", error))?;
+        self.planned = plan.overlay.clone();
+        self.loaded = Some(plan);
+        Ok(())
+    }
+
+    fn load_commands(&mut self, plan: &PausePlan) -> Result<(), VmmError> {
+        let top = self.spec.disk.as_ref().and_then(crate::Disk::top);
+        let top = top.map(|overlay| overlay.node.clone());
+        let filename = plan.device_state.to_string_lossy().into_owned();
+        let monitors = &mut self.monitors;
+        monitors.pause.load(&qmp::stop {})?;
+        // `live` would make QEMU give up its disks as after a migration, and `cont` open them
+        // again: 0.85 ms for one overlay, 18 ms for a chain of 80.
+        monitors.save.load(&qmp::xen_save_devices_state { live: Some(false), filename })?;
+        if let (Some(node), Some(overlay)) = (top, &plan.overlay) {
+            let overlay = overlay.node.clone();
+            monitors
+                .freeze
+                .load(&qmp::blockdev_snapshot(qmp::BlockdevSnapshot { node, overlay }))?;
+        }
+        monitors.resume.load(&qmp::cont {})
+    }
+
+    /// Takes back what is loaded, unless the VMM is silent: then a resync does it.
+    fn unload_window(&mut self) -> Result<(), VmmError> {
+        self.loaded = None;
+        self.planned = None;
+        if self.owes_reply() {
+            return Ok(());
+        }
+        let deadline = self.spec.deadlines.reply;
+        let monitors = &mut self.monitors;
+        for monitor in
+            [&mut monitors.pause, &mut monitors.save, &mut monitors.freeze, &mut monitors.resume]
+        {
+            monitor.unload(deadline)?;
+        }
+        Ok(())
+    }
+}
+
+impl WindowCommands for QemuVm {
+    fn stop(&mut self) -> Result<(), VmmError> {
+        self.unconfirmed.stopped = true;
+        let stopped = self.monitors.pause.fire::<qmp::stop>(self.spec.deadlines.pause_reply);
+        stopped.map(drop).map_err(|error| self.process.explain("while it paused", error))
+    }
+
+    fn save_device_state(&mut self) -> Result<(), VmmError> {
+        let deadline = self.spec.deadlines.pause_reply;
+        let saved = self.monitors.save.fire::<qmp::xen_save_devices_state>(deadline);
+        saved.map(drop).map_err(|error| self.process.explain("while it saved device state", error))
+    }
+
+    fn freeze_disk(&mut self) -> Result<(), VmmError> {
+        let Some(overlay) = self.planned.take() else { return Ok(()) };
+        let deadline = self.spec.deadlines.pause_reply;
+        match self.monitors.freeze.fire::<qmp::blockdev_snapshot>(deadline) {
+            Ok(_) => {
+                self.overlay_is_on_top(overlay);
+                Ok(())
+            }
+            Err(error) => {
+                if self.owes_reply() {
+                    self.unconfirmed.freezing = Some(overlay);
+                }
+                Err(self.process.explain("while it froze the disk", error))
+            }
+        }
+    }
+
+    fn resume(&mut self) -> Result<Option<Duration>, VmmError> {
+        let resumed = self.monitors.resume.fire::<qmp::cont>(self.spec.deadlines.pause_reply);
+        resumed.map_err(|error| self.process.explain("while it resumed", error))?;
+        self.unconfirmed.stopped = false;
+        let transitions = self.monitors.resume.transitions();
+        let held_us = transitions.resumed_at_us.zip(transitions.stopped_at_us);
+        let held_us = held_us.and_then(|(resumed, stopped)| resumed.checked_sub(stopped));
+        Ok(held_us.map(Duration::from_micros))
+    }
+
+    fn resume_early(&mut self) {
+        if self.owes_reply() {
+            return;
+        }
+        match self.monitors.resume.fire::<qmp::cont>(self.spec.deadlines.pause_reply) {
+            Ok(_) => self.unconfirmed.stopped = false,
+            Err(_) if self.process.has_exited() => {}
+            Err(error) => tracing::error!(%error, "a paused VM could not be resumed"),
+        }
+    }
+
+    fn unload(&mut self) {
+        // A window that closed in order has used up all of them.
+        if let Err(error) = self.unload_window()
+            && !self.process.has_exited()
+        {
+            tracing::warn!(%error, "a monitor did not take back a command");
+        }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill();
+    }
+}
