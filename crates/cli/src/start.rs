@@ -3,6 +3,7 @@
 use anyhow::bail;
 use forkd_api::{BuildEvent, CreateSandboxes, CreateSnapshot, Sandbox, Snapshot};
 use forkd_client::{ApiFailure, BuildStream, Client, ClientError};
+use forkd_types::OperationState;
 
 use crate::progress::{self, Steps};
 use crate::report::Hinted;
@@ -46,7 +47,8 @@ pub(crate) async fn prepare(client: &Client, name: &str) -> anyhow::Result<()> {
 async fn settle(client: &Client, snapshot: Snapshot) -> anyhow::Result<()> {
     let Some(operation) = snapshot.operation_id else { return Ok(()) };
     progress::during(&format!("wait for `{}`", snapshot.tag), async {
-        while client.wait_operation(&operation, WAIT_SECS).await?.state == "running" {}
+        while client.wait_operation(&operation, WAIT_SECS).await?.state == OperationState::Running {
+        }
         anyhow::Ok(())
     })
     .await

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::ValueEnum;
 use forkd_api::{BranchAnswer, BranchRequest, Child, Snapshot};
+use forkd_types::BranchMode;
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -48,12 +49,12 @@ enum Mode {
     Full,
 }
 
-impl Mode {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Diff => "diff",
-            Self::Full => "full",
+impl From<Mode> for BranchMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Live => Self::Live,
+            Mode::Diff => Self::Diff,
+            Mode::Full => Self::Full,
         }
     }
 }
@@ -62,7 +63,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     let client = connect::client(global).await?;
     let request = BranchRequest {
         tag: options.tag,
-        mode: Some(options.mode.name().to_owned()),
+        mode: Some(BranchMode::from(options.mode).into()),
         measure_diff: options.measure_diff.then_some(true),
         wait: !options.no_wait,
         n: options.count,
@@ -104,18 +105,20 @@ fn summary(snapshot: &Snapshot) -> String {
         ("diff would have stored", snapshot.diff_physical_bytes.map(output::size)),
     ];
     let known = figures.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
-    let known: Vec<String> = std::iter::once(snapshot.status.clone()).chain(known).collect();
+    let known: Vec<String> = std::iter::once(snapshot.status.to_string()).chain(known).collect();
     known.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
+    use forkd_types::SnapshotStatus;
+
     use super::*;
 
     #[test]
     fn the_summary_leaves_out_what_is_not_known() {
         let snapshot = Snapshot {
-            status: "writing".to_owned(),
+            status: SnapshotStatus::Writing.into(),
             pause_ms: Some(2.5),
             dirty_bytes: Some(2 << 20),
             ..Snapshot::default()
@@ -126,9 +129,9 @@ mod tests {
     #[test]
     fn modes_have_the_names_of_the_interface() {
         for mode in Mode::value_variants() {
-            let parsed: forkd_types::BranchMode = mode.name().parse().unwrap();
-            assert_eq!(parsed.name(), mode.name());
+            let word = mode.to_possible_value().unwrap();
+            assert_eq!(BranchMode::from(*mode).name(), word.get_name());
         }
-        assert_eq!(Mode::default().name(), forkd_types::BranchMode::default().name());
+        assert_eq!(BranchMode::from(Mode::default()), BranchMode::default());
     }
 }

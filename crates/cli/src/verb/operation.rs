@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use forkd_api::Operation;
 use forkd_client::{Client, ClientError};
+use forkd_types::OperationState;
 
 use crate::args::Global;
 use crate::exit::Exit;
@@ -54,10 +55,10 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
             info(global, client.operation(&id).await?)?;
             return Ok(Exit::Ok.into());
         }
-        What::Wait { id } => (id, "succeeded"),
+        What::Wait { id } => (id, OperationState::Succeeded),
         What::Cancel { id } => {
             client.cancel_operation(&id).await?;
-            (id, "cancelled")
+            (id, OperationState::Cancelled)
         }
     };
     let ended = wait(&client, &id).await?;
@@ -76,7 +77,7 @@ async fn wait(client: &Client, id: &str) -> Result<Operation, ClientError> {
         false => (None, WAIT_SECS),
     };
     let mut operation = client.wait_operation(id, 0).await?;
-    while operation.state == "running" {
+    while operation.state == OperationState::Running {
         if let Some(steps) = &steps {
             steps.show(&format!("{}: {}", operation.kind, operation.step));
             steps.parts(operation.done.zip(operation.total));
@@ -99,8 +100,8 @@ fn info(global: &Global, operation: Operation) -> anyhow::Result<()> {
     }
     let mut facts = vec![
         ("operation", operation.id.clone()),
-        ("kind", operation.kind.clone()),
-        ("state", operation.state.clone()),
+        ("kind", operation.kind.to_string()),
+        ("state", operation.state.to_string()),
         ("step", step(&operation)),
         ("age", output::age(operation.created_at_unix)),
     ];

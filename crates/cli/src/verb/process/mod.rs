@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use forkd_api::{CreateProcess, Process, SignalName, TtySize};
 use forkd_client::{Client, InputEnd};
+use forkd_types::ProcessState;
 use serde_json::json;
 
 use crate::args::Global;
@@ -19,7 +20,7 @@ use crate::program::Program;
 use crate::{connect, report};
 
 /// Longest wait in one request; more follow until the process has ended.
-const WAIT_SECS: u64 = 600;
+const WAIT_SECS: u64 = forkd_types::limit::PROCESS_WAIT_MAX.as_secs();
 
 /// Largest piece of input that is sent at once.
 const INPUT_PIECE_BYTES: usize = 1 << 20;
@@ -188,7 +189,7 @@ fn show(global: &Global, process: Process) -> anyhow::Result<()> {
     let mut facts = vec![
         ("process", process.id),
         ("pid", process.pid.to_string()),
-        ("state", process.state),
+        ("state", process.state.to_string()),
         ("exit code", or_dash(process.exit_code.map(|code| code.to_string()))),
         ("command", report::printable_line(&shell_words::join(&process.args))),
         ("age", output::age(process.created_at_unix)),
@@ -206,7 +207,7 @@ fn show(global: &Global, process: Process) -> anyhow::Result<()> {
 async fn wait(global: &Global, client: &Client, which: Which) -> anyhow::Result<ExitCode> {
     let ended = loop {
         let process = client.wait_process(&which.sandbox, &which.process, WAIT_SECS).await?;
-        if process.state != "running" {
+        if process.state != ProcessState::Running {
             break process;
         }
     };
