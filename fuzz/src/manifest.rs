@@ -46,8 +46,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let machine = r#"{"vmm_version":"7.2.22","accelerator":"tcg","cpu_model":"max"}"#;
     let layers = r#"["ly-0123456789abcdef","ly-fedcba9876543210"]"#;
     let whole = format!(
-        r#"{{"format":1,"image":"python","image_hash":"ab","memory":1610612736,"vcpus":2,"layers":{layers},
-        "overlays":["ly-00000000000000aa"],"overlay_sums":{{"ly-00000000000000aa":{sum}}},
+        r#"{{"format":1,"image":"python","image_hash":"ab","memory":1610612736,
+        "vcpus":2,"layers":{layers},"overlays":["ly-00000000000000aa"],"overlay_sums":{{"ly-00000000000000aa":{sum}}},
         "device_state":{sum},"machine":{machine},"parent_tag":"base",
         "branched_from":"sb-0123456789ab"}}"#
     );

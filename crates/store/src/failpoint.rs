@@ -2,8 +2,8 @@
 //! and at which a file system may refuse. A test installs a watcher, which notes what the disk has
 //! been told, returns an error as the file system would, or kills the process.
 //!
-//! Without the feature `failpoints`, which no program that is shipped has, there is nothing to watch
-//! with and nothing is done.
+//! Without the feature `failpoints`, which no program that is shipped has, there is nothing to
+//! watch with and nothing is done.
 
 use std::path::Path;
 

@@ -107,8 +107,8 @@ impl Known {
         Arc::clone(self.turns().entry(id.clone()).or_default())
     }
 
-    /// Promises space for the file at `path` in `directory`, which is going to be written: what others ask for
-    /// until the promise is dropped must fit besides.
+    /// Promises space for the file at `path` in `directory`, which is going to be written: what
+    /// others ask for until the promise is dropped must fit besides.
     pub(crate) fn promise(
         &self,
         directory: &Path,

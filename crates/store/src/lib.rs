@@ -28,8 +28,8 @@
 //!   a row without its files is damage.
 //! * When a snapshot is `durable`, a crash of the host loses nothing of it.
 //! * Killed at any moment, with or without the power lost, the next process finds each snapshot
-//!   absent, `failed` with the reason, or complete ([`recover`]), and leaves no file that belongs to
-//!   nobody ([`sweep`]). `tests/crash` shows it.
+//!   absent, `failed` with the reason, or complete ([`recover`]), and leaves no file that belongs
+//!   to nobody ([`sweep`]). `tests/crash` shows it.
 //! * Device state, overlays of durable snapshots, durable pages and indexes have checksums. What
 //!   this process has not written itself is compared before it is used, once; indexes, device state
 //!   and lengths always. A part that does not fit is made anew from its other copy, or refused by

@@ -55,8 +55,8 @@ impl StoreFiles {
     }
 
     /// Makes sure that a frozen overlay is what it was when it became durable. Its length is
-    /// compared each time, its content once in this process's life. One without a known checksum is not
-    /// durable and must merely be there.
+    /// compared each time, its content once in this process's life. One without a known checksum is
+    /// not durable and must merely be there.
     ///
     /// # Errors
     /// [`StoreError::OverlayDamaged`] when it is missing or damaged.

@@ -41,8 +41,8 @@ impl Scene {
         self.root.path().join(name)
     }
 
-    /// Crashes it, at the failpoint of the given name if there is one, checks what is left, and returns
-    /// where the process died.
+    /// Crashes it, at the failpoint of the given name if there is one, checks what is left, and
+    /// returns where the process died.
     pub(crate) fn crash(&mut self, what: &str, failpoint: Option<&str>, mut dice: Dice) -> String {
         for name in ["aside", "log"] {
             let path = self.path(name);

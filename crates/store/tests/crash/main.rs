@@ -4,8 +4,8 @@
 //! belongs to nobody. Where there is no space, the operation is refused and nothing is damaged.
 //!
 //! Method: this program starts itself as another process, which works on a real store at random and
-//! is killed: at a failpoint (see the store's `Failpoint`), or after a random time. Then the directories are
-//! made what they may be when the power is lost as well, or left; sometimes another process starts
+//! is killed: at a failpoint (see the store's `Failpoint`), or after a random time. Then the
+//! directories are made what they may be when the power is lost as well, or left; sometimes another process starts
 //! and is killed while it recovers. The store is then opened as a daemon does, and compared with a
 //! model that knows nothing of files. All choices follow from a seed.
 //!
