@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use forkd_client::api::{BranchRequest, CreateSandboxes, CreateSnapshot, Operation, Snapshot};
 use forkd_client::{Client, ClientError, EventFilter, EventStream, ServerEvent, Target};
+use forkd_types::OperationState;
 
 use crate::forkd::Forkd;
 
@@ -79,11 +80,11 @@ async fn cancelled_template(client: &Client, stream: &mut EventStream) {
     );
     until(stream, "operation.progress", "run the warm-up").await;
     let waited = client.wait_operation(&id, 0).await.unwrap();
-    assert_eq!(waited.state, "running", "the time to wait is over");
+    assert_eq!(waited.state, OperationState::Running, "the time to wait is over");
     client.cancel_operation(&id).await.unwrap();
     let ended = until(stream, "operation.ended", &id).await;
     let told: Operation = serde_json::from_str(&ended.data).unwrap();
-    assert_eq!(told.state, "cancelled");
+    assert_eq!(told.state, OperationState::Cancelled);
     assert_eq!(client.wait_operation(&id, 30).await.unwrap(), told);
     let refused = client.cancel_operation(&id).await.unwrap_err();
     let ClientError::Api(failure) = refused else { panic!("{refused}") };

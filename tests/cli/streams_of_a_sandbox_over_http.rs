@@ -13,6 +13,7 @@ use forkd_client::api::{
     CreateProcess, EvalRequest, FileChange, OutputEvent, Process, SignalName, TtySize,
 };
 use forkd_client::{Client, ClientError, Depth, InputEnd, OutputStream, Target};
+use forkd_types::ProcessState;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
@@ -42,7 +43,7 @@ impl Scene {
     /// The end of a process.
     async fn ended(&self, process: &Process) -> Process {
         let ended = self.client.wait_process(&self.id, &process.id, 30).await.unwrap();
-        assert_eq!(ended.state, "exited", "{ended:?}");
+        assert_eq!(ended.state, ProcessState::Exited, "{ended:?}");
         ended
     }
 }
@@ -95,7 +96,9 @@ fn a_client_follows_feeds_and_ends_processes_and_loses_nothing() {
 async fn order_and_end(scene: &Scene) {
     let process =
         scene.shell("echo 1; sleep 0.3; echo 2 >&2; sleep 0.3; printf '\\377'; exit 3").await;
-    assert!(process.id.starts_with("pr-") && process.state == "running" && process.pid > 1);
+    assert!(
+        process.id.starts_with("pr-") && process.state == ProcessState::Running && process.pid > 1
+    );
     let mut stream = scene.output(&process, None).await;
     let mut seen = Vec::new();
     while let Some(event) = next(&mut stream).await {
@@ -170,7 +173,7 @@ async fn slow_and_absent_readers(scene: &Scene) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let view = scene.client.process(&scene.id, &process.id).await.unwrap();
-        assert_eq!(view.state, "running", "it is not held back");
+        assert_eq!(view.state, ProcessState::Running, "it is not held back");
         if std::mem::replace(&mut before, view.output_to) == view.output_to {
             break;
         }
@@ -267,7 +270,7 @@ async fn files(scene: &Scene) {
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["b", "c", "sub"]);
     let file = client.stat_file(id, &path("b")).await.unwrap();
-    assert_eq!((&*file.kind, file.size_bytes, &*file.mode), ("file", 5, "0640"));
+    assert_eq!((file.kind.as_str(), file.size_bytes, &*file.mode), ("file", 5, "0640"));
     assert_eq!((&file, entries[1].kind.as_str()), (&entries[0], "directory"));
     let refused = client.remove_file(id, "/srv/tree", Depth::Itself).await.unwrap_err();
     assert_eq!(code_of(refused), "guest_refused");

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use forkd_client::api::{BranchRequest, CreateSandboxes, ExecRequest};
 use forkd_client::{Client, ClientError, Dependents, Target};
+use forkd_types::{BranchMode, SandboxState};
 
 use crate::forkd::Forkd;
 
@@ -97,8 +98,11 @@ async fn a_thousand_requests_at_fifty_at_once_fail_only_as_documented_and_leave_
 /// One request of a random kind.
 async fn request(client: &Client, die: &mut Die) -> (&'static str, Result<(), ClientError>) {
     let sandboxes = client.sandboxes().await.unwrap_or_default();
-    let running: Vec<String> =
-        sandboxes.iter().filter(|s| s.state == "running").map(|s| s.id.clone()).collect();
+    let running: Vec<String> = sandboxes
+        .iter()
+        .filter(|s| s.state == SandboxState::Running)
+        .map(|s| s.id.clone())
+        .collect();
     let sandbox = die.pick(&running).cloned().unwrap_or_else(|| "sb-000000000000".to_owned());
     match die.roll(12) {
         0..=2 => {
@@ -106,8 +110,7 @@ async fn request(client: &Client, die: &mut Die) -> (&'static str, Result<(), Cl
             ("exec", client.exec(&sandbox, &body).await.map(drop))
         }
         3 | 4 => {
-            let modes = ["live", "diff", "full"];
-            let mode = die.pick(&modes).map(|mode| (*mode).to_owned());
+            let mode = die.pick(&BranchMode::ALL).map(|mode| (*mode).into());
             let body = BranchRequest { mode, wait: die.roll(2) == 0, ..BranchRequest::default() };
             ("branch", client.branch(&sandbox, &body).await.map(drop))
         }

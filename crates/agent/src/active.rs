@@ -5,15 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use forkd_protocol::{CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, Reply, code, credit_cost};
+use forkd_protocol::{
+    CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, INPUT_WINDOW_BYTES, Reply, code, credit_cost,
+};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::termios::Winsize;
 
 use crate::outbox::{Outbox, Pushed};
 use crate::sync::lock;
-
-/// Input that a request buffers at most, in credit.
-const INPUT_WINDOW: u64 = 256 * 1024;
 
 const SIGKILL: i32 = 9;
 
@@ -261,8 +260,8 @@ impl Active {
 
     /// Allows the host to send input.
     pub(crate) fn open_input(&self) {
-        lock(&self.state).input_allowed = INPUT_WINDOW;
-        self.send(&Reply::Credit { bytes: INPUT_WINDOW }, || {});
+        lock(&self.state).input_allowed = INPUT_WINDOW_BYTES;
+        self.send(&Reply::Credit { bytes: INPUT_WINDOW_BYTES }, || {});
     }
 
     /// Takes the next piece of input and allows more.
@@ -277,7 +276,7 @@ impl Active {
             };
         };
         state.input_taken += credit_cost(data.len());
-        let grant = if state.input_taken >= INPUT_WINDOW / 2 && !state.input_ended {
+        let grant = if state.input_taken >= INPUT_WINDOW_BYTES / 2 && !state.input_ended {
             let grant = std::mem::take(&mut state.input_taken);
             state.input_allowed += grant;
             grant

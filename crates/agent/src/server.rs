@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forkd_protocol::{
-    DecodeError, FrameDecoder, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request, code, decode_request,
+    DecodeError, FrameDecoder, PROTOCOL_MAX, PROTOCOL_MIN, REQUESTS_MAX, Reply, Request, code,
+    decode_request,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -19,9 +20,6 @@ use crate::pipes::{OutputPipe, drain};
 use crate::process::Processes;
 use crate::sync::lock;
 use crate::{environment, exec, files, log, power, renew, terminal, tree, watch};
-
-/// Most requests under way, those of older epochs included.
-const REQUESTS_MAX: u32 = 256;
 
 const REQUEST_STACK_BYTES: usize = 256 * 1024;
 

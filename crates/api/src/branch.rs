@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::check::{FieldError, within};
-use crate::{ErrorBody, Sandbox, Snapshot};
+use crate::{ErrorBody, Sandbox, Snapshot, Word};
 
 /// Takes a snapshot of a running sandbox with minimal pause and starts `n` children from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -13,9 +13,10 @@ pub struct BranchRequest {
     /// Tag of the new snapshot; by default `branch-<sandbox>-<time>-<random>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// `live` (default), `diff` or `full`.
+    /// Which pages are captured, and when; by default `live`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
+    #[schema(value_type = Option<BranchMode>)]
+    pub mode: Option<Word<BranchMode>>,
     /// The same as mode `diff`; excludes `mode`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diff: Option<bool>,
@@ -74,7 +75,7 @@ impl BranchRequest {
             return Err(FieldError::new("n", problem));
         }
         let mode = match &self.mode {
-            Some(word) => word.parse().map_err(|error| FieldError::new("mode", error))?,
+            Some(word) => word.as_str().parse().map_err(|error| FieldError::new("mode", error))?,
             None if legacy_diff => BranchMode::Diff,
             // Only there is something to be measured beside what is done anyway.
             None if self.measure_diff == Some(true) => BranchMode::Full,

@@ -1,7 +1,10 @@
 //! Files and directories of a sandbox.
 
+use forkd_types::FileKind;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::Word;
 
 /// A thing of a sandbox's file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -10,8 +13,9 @@ pub struct FileEntry {
     pub name: String,
     /// Absolute path.
     pub path: String,
-    /// `file`, `directory`, `symlink` or `other`.
-    pub kind: String,
+    /// What it is.
+    #[schema(value_type = FileKind)]
+    pub kind: Word<FileKind>,
     /// Size of a file's content.
     pub size_bytes: u64,
     /// Permission bits in octal, such as `0644`.

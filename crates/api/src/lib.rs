@@ -19,6 +19,7 @@ mod process;
 mod sandbox;
 mod snapshot;
 mod text;
+mod word;
 
 pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
 pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode, Reason};
@@ -36,3 +37,4 @@ pub use snapshot::{
     BuildEvent, CheckedCreateSnapshot, CompactSnapshot, CreateSnapshot, Snapshot, SnapshotInfo,
 };
 pub use text::{OutputText, text_to_bytes};
+pub use word::Word;

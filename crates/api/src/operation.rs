@@ -1,23 +1,25 @@
 //! Operations and events: what goes on in the daemon.
 
-use forkd_types::limit;
+use forkd_types::{OperationKind, OperationState, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::check::within;
-use crate::{ErrorBody, FieldError};
+use crate::{ErrorBody, FieldError, Word};
 
 /// A long request: it can be looked at, waited for and, up to some point, cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {
     /// Its name, `op-` and twelve hexadecimal digits.
     pub id: String,
-    /// `template`, `branch`, `compact`, `publish` (makes a snapshot durable), `flatten` (merges
-    /// layers or overlays of a running sandbox) or `restore` (after a start of the daemon, makes
-    /// missing hot copies and checks what is there).
-    pub kind: String,
-    /// `running`, `succeeded`, `failed` or `cancelled`.
-    pub state: String,
+    /// What it does: `publish` makes a snapshot durable, `flatten` merges layers or overlays of a
+    /// running sandbox, `restore` makes missing hot copies after a start of the daemon and checks
+    /// what is there.
+    #[schema(value_type = OperationKind)]
+    pub kind: Word<OperationKind>,
+    /// How it stands.
+    #[schema(value_type = OperationState)]
+    pub state: Word<OperationState>,
     /// What it is at, or was at last, in words: for people.
     pub step: String,
     /// Parts of the step that are done.

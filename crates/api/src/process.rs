@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use forkd_types::limit;
+use forkd_types::{ProcessState, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::Word;
 use crate::check::{FieldError, check_program, within};
 
 /// Starts a program that goes on in the background.
@@ -56,8 +57,8 @@ impl TtySize {
     /// # Errors
     /// Names the field.
     pub fn check(&self) -> Result<(), FieldError> {
-        within("rows", self.rows, 1, 9999)?;
-        within("cols", self.cols, 1, 9999).map(drop)
+        within("rows", self.rows, 1, limit::TERMINAL_SIDE_MAX)?;
+        within("cols", self.cols, 1, limit::TERMINAL_SIDE_MAX).map(drop)
     }
 }
 
@@ -98,8 +99,9 @@ pub struct Process {
     pub pid: u32,
     /// Program and arguments.
     pub args: Vec<String>,
-    /// `running`, `exited`, or `lost`: its sandbox or the guest agent is gone.
-    pub state: String,
+    /// How it stands; `lost` when its sandbox or the guest agent is gone.
+    #[schema(value_type = ProcessState)]
+    pub state: Word<ProcessState>,
     /// Exit code, or 128 + signal; present once it has exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,

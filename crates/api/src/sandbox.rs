@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forkd_types::{ByteCount, SnapshotTag, limit};
+use forkd_types::{ByteCount, SandboxState, SnapshotTag, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::Word;
 use crate::check::{FieldError, within};
 use crate::options::{check_lifetime, check_metadata};
 
@@ -28,8 +29,9 @@ pub struct Sandbox {
     pub netns: Option<String>,
     /// Always null: guests have no network device.
     pub guest_addr: Option<String>,
-    /// `starting`, `running`, `branching`, `paused`, `rolling_back`, `stopping` or `dead`.
-    pub state: String,
+    /// Where it stands in its life.
+    #[schema(value_type = SandboxState)]
+    pub state: Word<SandboxState>,
     /// Branches taken from it.
     pub branch_count: u64,
     /// Its host name.

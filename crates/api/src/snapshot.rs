@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use forkd_types::{ByteCount, SnapshotTag, limit};
+use forkd_types::{BranchMode, ByteCount, SnapshotStatus, SnapshotTag, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::ErrorBody;
 use crate::check::{FieldError, no_zero_byte, within};
+use crate::{ErrorBody, Word};
 
 /// Guest RAM of a template whose request names none, in MiB.
 const MEM_SIZE_MIB_DEFAULT: u64 = 512;
@@ -27,8 +27,9 @@ pub struct Snapshot {
     /// The snapshot whose layers it builds on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_tag: Option<String>,
-    /// `writing`, `ready` or `failed`. Sandboxes start from ready ones only.
-    pub status: String,
+    /// Whether it can be used. Sandboxes start from ready ones only.
+    #[schema(value_type = SnapshotStatus)]
+    pub status: Word<SnapshotStatus>,
     /// Whether it is also on disk and survives a reboot.
     pub durable: bool,
     /// Whether sandboxes can be started from it now.
@@ -45,9 +46,10 @@ pub struct Snapshot {
     /// Virtual CPUs.
     #[serde(default)]
     pub vcpus: u32,
-    /// How the branch was taken: `live`, `diff` or `full`.
+    /// How the branch was taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
+    #[schema(value_type = Option<BranchMode>)]
+    pub mode: Option<Word<BranchMode>>,
     /// The pause window: from the pause request to the confirmed resume, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_ms: Option<f64>,

@@ -3,6 +3,7 @@
 use anyhow::bail;
 use forkd_api::{BuildEvent, Operation, Snapshot};
 use forkd_client::{ApiFailure, BuildStream, Client, ClientError};
+use forkd_types::OperationState;
 
 use crate::console::progress::Steps;
 use crate::console::{manner, report};
@@ -24,7 +25,7 @@ pub(crate) async fn operation(client: &Client, id: &str) -> Result<Operation, Cl
         false => (None, WAIT_SECS),
     };
     let mut operation = client.wait_operation(id, 0).await?;
-    while operation.state == "running" {
+    while operation.state == OperationState::Running {
         if let Some(steps) = &steps {
             steps.show(&format!("{}: {}", operation.kind, operation.step));
             steps.parts(operation.done.zip(operation.total));

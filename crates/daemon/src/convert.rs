@@ -7,10 +7,10 @@ use forkd_api::{
     OutputText, Pong, Process, ProcessExit, Sandbox, Snapshot,
 };
 use forkd_engine::guest::{
-    self, EvalOutput, ExecOutput, FileKind, GuestError, ProcessEnd, ProcessView, Pulse, Stream,
+    self, EvalOutput, ExecOutput, GuestError, ProcessEnd, ProcessView, Pulse, Stream,
 };
 use forkd_engine::{BranchReport, ImageInfo};
-use forkd_types::{BranchMode, SnapshotStatus};
+use forkd_types::{BranchMode, FileKind, ProcessState, SnapshotStatus};
 
 use crate::failure::Failure;
 
@@ -39,7 +39,7 @@ pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox) -> Sandbox {
             .filter(|_| sandbox.options.own_network)
             .map(|pid| format!("/proc/{pid}/ns/net")),
         guest_addr: None,
-        state: sandbox.state.name().to_owned(),
+        state: sandbox.state.into(),
         branch_count: sandbox.branch_count,
         hostname: sandbox.hostname,
         start_ms: sandbox.started_in.map(milliseconds),
@@ -58,7 +58,7 @@ pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot) -> Snapshot {
         created_at_unix: unix_seconds(snapshot.created_at),
         branched_from: snapshot.branched_from.map(String::from),
         parent_tag: snapshot.parent_tag.map(String::from),
-        status: snapshot.status.name().to_owned(),
+        status: snapshot.status.into(),
         durable: snapshot.durable,
         bootable: snapshot.status == SnapshotStatus::Ready,
         operation_id: snapshot.operation.map(String::from),
@@ -77,8 +77,8 @@ pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot) -> Snapshot {
 pub(crate) fn operation(operation: forkd_engine::Operation) -> Operation {
     Operation {
         id: operation.id.into(),
-        kind: operation.kind.name().to_owned(),
-        state: operation.state.name().to_owned(),
+        kind: operation.kind.into(),
+        state: operation.state.into(),
         step: operation.step.to_owned(),
         done: operation.progress.map(|progress| progress.done),
         total: operation.progress.map(|progress| progress.total),
@@ -91,7 +91,7 @@ pub(crate) fn operation(operation: forkd_engine::Operation) -> Operation {
 }
 
 fn add_report(wire: &mut Snapshot, report: &BranchReport) {
-    wire.mode = Some(report.mode.name().to_owned());
+    wire.mode = Some(report.mode.into());
     wire.pause_ms = Some(milliseconds(report.pause));
     wire.held_by_vmm_ms = report.held_by_vmm.map(milliseconds);
     // Not known before the snapshot is usable.
@@ -164,15 +164,15 @@ pub(crate) fn pong(pulse: Pulse) -> Pong {
 
 pub(crate) fn process(view: ProcessView) -> Process {
     let (state, exit, error) = match view.end {
-        None => ("running", None, None),
-        Some(ProcessEnd::Exited(exit)) => ("exited", Some(exit), None),
-        Some(ProcessEnd::Lost { reason }) => ("lost", None, Some(reason)),
+        None => (ProcessState::Running, None, None),
+        Some(ProcessEnd::Exited(exit)) => (ProcessState::Exited, Some(exit), None),
+        Some(ProcessEnd::Lost { reason }) => (ProcessState::Lost, None, Some(reason)),
     };
     Process {
         id: view.id.into(),
         pid: view.pid,
         args: view.args,
-        state: state.to_owned(),
+        state: state.into(),
         exit_code: exit.map(|exit| exit.exit_code),
         signal: exit.and_then(|exit| exit.signal),
         timed_out: exit.is_some_and(|exit| exit.timed_out),
@@ -207,15 +207,15 @@ pub(crate) fn output_event(event: guest::OutputEvent) -> forkd_api::OutputEvent 
 
 pub(crate) fn file_entry(entry: guest::FileEntry) -> FileEntry {
     let kind = match entry.kind {
-        FileKind::File => "file",
-        FileKind::Directory => "directory",
-        FileKind::Symlink => "symlink",
-        FileKind::Other => "other",
+        guest::FileKind::File => FileKind::File,
+        guest::FileKind::Directory => FileKind::Directory,
+        guest::FileKind::Symlink => FileKind::Symlink,
+        guest::FileKind::Other => FileKind::Other,
     };
     FileEntry {
         name: entry.name,
         path: entry.path,
-        kind: kind.to_owned(),
+        kind: kind.into(),
         size_bytes: entry.bytes,
         mode: format!("{:04o}", entry.mode),
         modified_at_unix: unix_seconds(entry.modified_at),

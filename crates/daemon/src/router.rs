@@ -45,7 +45,8 @@ const BODY_IDLE_DEADLINE: Duration = Duration::from_secs(30);
         forkd_api::ErrorBody,
         forkd_api::FileChange,
         forkd_api::LostEvents,
-        forkd_api::OutputEvent
+        forkd_api::OutputEvent,
+        forkd_types::EventType
     ))
 )]
 struct Document;
@@ -188,6 +189,40 @@ mod tests {
         }
         let committed = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(committed == current, "run `make generate` and commit the change");
+    }
+
+    #[test]
+    fn the_bounds_in_the_document_are_the_limits() {
+        let document: serde_json::Value = serde_json::from_str(&openapi_json()).unwrap();
+        let children = u64::from(limit::CHILDREN_PER_REQUEST_MAX);
+        let (life, command) = (limit::LIFETIME_MAX.as_secs(), limit::EXEC_TIMEOUT_MAX.as_secs());
+        let side = u64::from(limit::TERMINAL_SIDE_MAX);
+        for (schema, field, least, most) in [
+            ("BranchRequest", "n", 0, children),
+            ("CreateSandboxes", "n", 1, children),
+            (
+                "CreateSandboxes",
+                "memory_limit_mib",
+                limit::MEMORY_LIMIT_MIB_MIN,
+                limit::MEMORY_LIMIT_MIB_MAX,
+            ),
+            ("CreateSandboxes", "ttl_secs", 1, life),
+            ("CreateSandboxes", "idle_timeout_secs", 1, life),
+            ("ExecRequest", "timeout_secs", 1, command),
+            ("EvalRequest", "timeout_secs", 1, command),
+            ("CreateProcess", "timeout_secs", 1, command),
+            ("TtySize", "rows", 1, side),
+            ("TtySize", "cols", 1, side),
+        ] {
+            let bounds = &document["components"]["schemas"][schema]["properties"][field];
+            let said = (bounds["minimum"].as_u64(), bounds["maximum"].as_u64());
+            assert_eq!(said, (Some(least), Some(most)), "{schema}.{field}");
+        }
+        let wait = "/v1/sandboxes/{id}/processes/{process}/wait";
+        let parameters = document["paths"][wait]["get"]["parameters"].as_array().unwrap();
+        let timeout = parameters.iter().find(|p| p["name"] == "timeout_secs").unwrap();
+        let longest = limit::PROCESS_WAIT_MAX.as_secs();
+        assert_eq!(timeout["schema"]["maximum"].as_u64(), Some(longest));
     }
 
     #[test]

@@ -36,10 +36,15 @@
 
 mod codec;
 mod frame;
+mod limit;
 mod message;
 
 pub use codec::{DecodeError, decode_reply, decode_request, encode_reply, encode_request};
 pub use frame::{DELIMITER, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, MAGIC, encode_frame};
+pub use limit::{
+    CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX,
+    INPUT_WINDOW_BYTES, OUTPUT_WINDOW_BYTES, REQUESTS_MAX, TEXT_BYTES_MAX,
+};
 pub use message::{HookReport, Reply, Request, code};
 
 /// Oldest protocol version that this build understands.
@@ -47,17 +52,8 @@ pub const PROTOCOL_MIN: u32 = 1;
 /// Newest protocol version that this build understands.
 pub const PROTOCOL_MAX: u32 = 1;
 
-/// Largest payload (`data` field) of one message, in bytes.
-pub const DATA_BYTES_MAX: usize = 64 * 1024;
-
-/// Largest text that a sender puts in one field, in bytes; longer text is cut by the sender.
-pub const TEXT_BYTES_MAX: usize = 128 * 1024;
-
 /// Name of the virtio-serial port on which the agent listens.
 pub const PORT_NAME: &str = "forkd.agent";
-
-/// What every payload costs beside its bytes, so that many tiny frames are bounded too.
-pub const CREDIT_OVERHEAD_BYTES: u64 = 512;
 
 /// Credit that a payload of `data_bytes` consumes.
 ///
@@ -68,6 +64,3 @@ pub const CREDIT_OVERHEAD_BYTES: u64 = 512;
 pub fn credit_cost(data_bytes: usize) -> u64 {
     (data_bytes as u64).saturating_add(CREDIT_OVERHEAD_BYTES)
 }
-
-const _: () = assert!(DATA_BYTES_MAX * 2 < FRAME_BYTES_MAX, "a payload fits a frame with room");
-const _: () = assert!(TEXT_BYTES_MAX + 64 * 1024 < FRAME_BYTES_MAX, "a long text fits a frame");

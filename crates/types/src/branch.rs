@@ -45,14 +45,12 @@ impl BranchPhase {
 
 named! {
     /// Which pages a branch captures, and when.
-    #[derive(Default)]
-    BranchMode {
+    BranchMode or Live {
         /// All present pages, before the guest resumes. The snapshot depends on no other.
         Full = "full",
         /// Dirty pages, before the guest resumes.
         Diff = "diff",
         /// Dirty pages, after the guest resumed; write-protected until captured.
-        #[default]
         Live = "live",
     }
 }

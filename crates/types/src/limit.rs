@@ -110,6 +110,9 @@ pub const PROCESSES_PER_SANDBOX_MAX: usize = 64;
 /// Output that is kept of one background process, read or not.
 pub const PROCESS_OUTPUT_BYTES_MAX: usize = 1 << 20;
 
+/// Lines, or characters of a line, of a terminal.
+pub const TERMINAL_SIDE_MAX: u16 = 9999;
+
 /// Longest that one request waits for a process's end.
 pub const PROCESS_WAIT_MAX: Duration = Duration::from_secs(600);
 

@@ -15,15 +15,15 @@ pub trait Named: Copy + Eq + 'static {
     }
 }
 
-/// Defines an enum of named values. With the feature `schema` it describes itself in OpenAPI.
+/// Defines an enum of named values, with a default after `or` if it has one. With the feature
+/// `schema` it describes itself in OpenAPI.
 macro_rules! named {
-    ($(#[$meta:meta])* $type:ident {
+    ($(#[doc = $doc:literal])+ $type:ident $(or $default:ident)? {
         $($(#[$value_meta:meta])* $value:ident = $name:literal,)+
     }) => {
-        $(#[$meta])*
+        $(#[doc = $doc])+
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[derive(serde::Serialize, serde::Deserialize)]
-        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
         pub enum $type {
             $($(#[$value_meta])* #[serde(rename = $name)] $value,)+
         }
@@ -46,6 +46,32 @@ macro_rules! named {
 
             fn name(self) -> &'static str {
                 self.name()
+            }
+        }
+
+        $(
+            impl Default for $type {
+                fn default() -> Self {
+                    Self::$default
+                }
+            }
+        )?
+
+        #[cfg(feature = "schema")]
+        impl utoipa::PartialSchema for $type {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                utoipa::openapi::ObjectBuilder::new()
+                    .schema_type(utoipa::openapi::Type::String)
+                    .description(Some(concat!($($doc),+).trim()))
+                    .enum_values(Some(Self::ALL.map(Self::name)))
+                    .into()
+            }
+        }
+
+        #[cfg(feature = "schema")]
+        impl utoipa::ToSchema for $type {
+            fn name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
             }
         }
 

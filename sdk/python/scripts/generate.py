@@ -34,6 +34,9 @@ Schema = dict[str, Any]
 # A class of ours with the name of a built-in one would hide it.
 EXTRA_BASES = {"FileNotFound": ("GuestFileNotFound", "FileNotFoundError")}
 
+# Before the name of a closed set of words: those that this version knows, and no other.
+WORDS = "Known"
+
 # These are written twice: their two forms differ in more than `await`.
 HAND_WRITTEN = {"__init__.py", "explore.py", "transport.py"}
 
@@ -64,7 +67,7 @@ def schemas() -> dict[str, Schema]:
         operation["responses"] for path in document["paths"].values() for operation in path.values()
     ]
     used: set[str] = set()
-    wanted = references(answers) | {"BuildEvent", "ErrorBody"}
+    wanted = references(answers) | {"BuildEvent", "ErrorBody", "EventType"}
     while wanted:
         used |= wanted
         wanted = set().union(*(references(known[name]) for name in wanted)) - used
@@ -170,8 +173,12 @@ def docstring(text: str) -> list[str]:
 def model(name: str, known: dict[str, Schema]) -> str:
     """The class of a schema."""
     if "enum" in known[name]:
+        words = ", ".join(f'"{word}"' for word in known[name]["enum"])
+        strict = f"{WORDS}{name}: TypeAlias = Literal[{words}]"
+        text = docstring(f"The words of `{name}` that this version knows.")
         # A newer daemon may know more words.
-        return "\n".join([f"{name}: TypeAlias = str", *docstring(known[name]["description"])])
+        tolerant = f"{name}: TypeAlias = {WORDS}{name} | str"
+        return "\n".join([strict, *text, tolerant, *docstring(known[name]["description"])])
     base, schema = inherited(known[name])
     fields, required = flattened(schema, known)
     assert not any(keyword.iskeyword(field) for field in fields), name
@@ -190,13 +197,15 @@ def models_text() -> str:
     names = sorted(known)
     ordered = sorted(names, key=lambda name: bool(inherited(known[name])[0]))
     classes = "\n\n\n".join(model(name, known) for name in ordered)
-    exported = "".join(f'    "{name}",\n' for name in names)
+    words = [f"{WORDS}{name}" for name in names if "enum" in known[name]]
+    exported = "".join(f'    "{name}",\n' for name in sorted([*names, *words]))
     return (
         header("openapi/v1.json")
         + '"""What the daemon answers with, as it comes over the wire.\n\n'
-        + "Fields that this version does not know are left out when an answer is read.\n"
+        + "Fields that this version does not know are left out when an answer is read, and\n"
+        + "words that it does not know are kept: a newer daemon may say more.\n"
         + '"""\n\nfrom __future__ import annotations\n\n'
-        + "from dataclasses import dataclass, field\nfrom typing import TypeAlias\n\n"
+        + "from dataclasses import dataclass, field\nfrom typing import Literal, TypeAlias\n\n"
         + f"__all__ = [\n{exported}]\n\n\n{classes}\n"
     )
 

@@ -54,7 +54,8 @@ class Models:
     def text(self) -> str:
         """The whole module."""
         names = sorted(self._known)
-        parts = "\n".join([*map(self.interface, names), *map(self.reader, names)])
+        objects = [name for name in names if "enum" not in self._known[name]]
+        parts = "\n".join([*map(self.declaration, names), *map(self.reader, objects)])
         # What is not used is an error of the compiler.
         found = re.findall(
             r"\b(list|map|needed|number|object|otherwise|perhaps|text|truth)\(", parts
@@ -64,7 +65,8 @@ class Models:
         return (
             header("openapi/v1.json")
             + "/**\n * What the daemon answers with.\n *\n"
-            + " * Fields that this version does not know are left out when an answer is read.\n"
+            + " * Fields that this version does not know are left out when an answer is read, and\n"
+            + " * words that it does not know are kept: a newer daemon may say more.\n"
             + " */\n\n"
             + f'import {{\n{imports}  type Reader,\n}} from "../core/decode.js";\n\n{parts}'
         )
@@ -76,6 +78,20 @@ class Models:
             lambda match: f"`{camel(match[1])}`" if match[1] in self._words else match[0],
             description,
         )
+
+    def declaration(self, name: str) -> str:
+        """The type of an object, or of a word."""
+        return self.union(name) if "enum" in self._known[name] else self.interface(name)
+
+    def union(self, name: str) -> str:
+        """The type of a word."""
+        schema = self._known[name]
+        words = " | ".join(f'"{each}"' for each in schema["enum"])
+        lines = comment(f"The words of `{name}` that this version knows.")
+        lines += textwrap.wrap(f"export type Known{name} = {words};", WIDTH, subsequent_indent="  ")
+        lines += comment(schema["description"])
+        # A newer daemon may know more words; editors still offer these.
+        return "\n".join([*lines, f"export type {name} = Known{name} | (string & {{}});"]) + "\n"
 
     def interface(self, name: str) -> str:
         """The type of an object."""
@@ -128,6 +144,8 @@ class Models:
         """What reads a value that is there."""
         schema = value(schema)
         if name := reference(schema):
+            if "enum" in self._known[name]:
+                return PLAIN["string"][1]
             # It may be defined further below.
             return f"(value, where) => read{name}(value, where)"
         if schema.get("type") == "array":

@@ -122,7 +122,7 @@ export class Operations {
   }
 
   /** Those that run, and the last ones that ended. */
-  list(options: { state?: string | undefined } = {}): Promise<readonly models.Operation[]> {
+  list(options: { state?: models.KnownOperationState | undefined } = {}): Promise<readonly models.Operation[]> {
     return this.#transport.send(request.operations(options.state));
   }
 

@@ -222,6 +222,8 @@ fn part(content: &[u8]) -> Option<Reply> {
 
 #[cfg(test)]
 mod tests {
+    use forkd_protocol::{DATA_BYTES_MAX, EVAL_PARTS_BYTES_MAX, TEXT_BYTES_MAX};
+
     use super::*;
 
     #[test]
@@ -246,5 +248,27 @@ mod tests {
         for bad in [&b"P\x01\0\0\0\0"[..], b"P\x03\0\0\0\0\x02t", b"P\x03\0\0\0\0\x01\xFF"] {
             assert_eq!(parse(bad).0, Answer::Broken, "{bad:?}");
         }
+    }
+
+    /// The value of a line such as `name = 4 * 1024 - 1`.
+    fn said_by_the_driver(name: &str) -> usize {
+        let line =
+            DRIVER.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(" = "));
+        let product = |term: &str| -> usize {
+            term.split('*').map(|factor| factor.trim().parse::<usize>().unwrap()).product()
+        };
+        line.unwrap().split('-').map(product).reduce(|left, term| left - term).unwrap()
+    }
+
+    #[test]
+    fn the_driver_keeps_the_limits_of_the_protocol() {
+        let parts = said_by_the_driver("parts_bytes_max");
+        assert_eq!(
+            parts,
+            EVAL_PARTS_BYTES_MAX - DATA_BYTES_MAX,
+            "the last piece may be a whole one"
+        );
+        assert!(said_by_the_driver("part_bytes_max") < DATA_BYTES_MAX);
+        assert!(said_by_the_driver("text_bytes_max") < TEXT_BYTES_MAX);
     }
 }

@@ -6,13 +6,11 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use forkd_api::TtySize;
+use forkd_types::limit::TERMINAL_SIDE_MAX;
 use rustix::termios::{self, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 
 /// Where a terminal does not tell its size.
 const USUAL: TtySize = TtySize { rows: 24, cols: 80 };
-
-/// Largest size that the interface takes.
-const SIDE_MAX: u16 = 9999;
 
 /// Whether a person types and reads here.
 pub(crate) fn is_interactive() -> bool {
@@ -31,7 +29,7 @@ fn within_limits(rows: u16, cols: u16) -> TtySize {
     if rows == 0 || cols == 0 {
         return USUAL;
     }
-    TtySize { rows: rows.min(SIDE_MAX), cols: cols.min(SIDE_MAX) }
+    TtySize { rows: rows.min(TERMINAL_SIDE_MAX), cols: cols.min(TERMINAL_SIDE_MAX) }
 }
 
 /// What keys do while a guard lives.

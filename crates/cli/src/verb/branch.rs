@@ -42,7 +42,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     let client = connect::client(global).await?;
     let request = BranchRequest {
         tag: options.tag,
-        mode: Some(options.mode.name().to_owned()),
+        mode: Some(options.mode.into()),
         measure_diff: options.measure_diff.then_some(true),
         wait: !options.no_wait,
         n: options.count,
@@ -84,18 +84,20 @@ fn summary(snapshot: &Snapshot) -> String {
         ("diff would have stored", snapshot.diff_physical_bytes.map(output::size)),
     ];
     let known = figures.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
-    let known: Vec<String> = std::iter::once(snapshot.status.clone()).chain(known).collect();
+    let known: Vec<String> = std::iter::once(snapshot.status.to_string()).chain(known).collect();
     known.join(", ")
 }
 
 #[cfg(test)]
 mod tests {
+    use forkd_types::SnapshotStatus;
+
     use super::*;
 
     #[test]
     fn the_summary_leaves_out_what_is_not_known() {
         let snapshot = Snapshot {
-            status: "writing".to_owned(),
+            status: SnapshotStatus::Writing.into(),
             pause_ms: Some(2.5),
             dirty_bytes: Some(2 << 20),
             ..Snapshot::default()

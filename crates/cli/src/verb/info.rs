@@ -24,7 +24,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     let seconds = |secs: Option<u64>| secs.map(|secs| format!("{secs} s"));
     let mut facts = vec![
         ("sandbox", sandbox.id),
-        ("state", sandbox.state),
+        ("state", sandbox.state.to_string()),
         ("snapshot", sandbox.snapshot_tag),
         ("branches", sandbox.branch_count.to_string()),
         ("host name", sandbox.hostname),

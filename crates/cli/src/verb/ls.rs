@@ -30,7 +30,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     for sandbox in sandboxes {
         table.row([
             sandbox.id,
-            sandbox.state,
+            sandbox.state.to_string(),
             sandbox.snapshot_tag,
             sandbox.branch_count.to_string(),
             or_dash(sandbox.pid.map(|pid| pid.to_string())),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use forkd_api::Operation;
+use forkd_types::OperationState;
 
 use crate::console::{output, report};
 use crate::daemon::connect;
@@ -48,10 +49,10 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
             info(global, client.operation(&id).await?)?;
             return Ok(Exit::Ok.into());
         }
-        What::Wait { id } => (id, "succeeded"),
+        What::Wait { id } => (id, OperationState::Succeeded),
         What::Cancel { id } => {
             client.cancel_operation(&id).await?;
-            (id, "cancelled")
+            (id, OperationState::Cancelled)
         }
     };
     let ended = follow::operation(&client, &id).await?;
@@ -69,8 +70,8 @@ fn info(global: &Global, operation: Operation) -> anyhow::Result<()> {
     }
     let mut facts = vec![
         ("operation", operation.id.clone()),
-        ("kind", operation.kind.clone()),
-        ("state", operation.state.clone()),
+        ("kind", operation.kind.to_string()),
+        ("state", operation.state.to_string()),
         ("step", follow::step(&operation)),
         ("age", output::age(operation.created_at_unix)),
     ];

@@ -36,8 +36,8 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         let step = follow::step(&operation);
         table.row([
             operation.id,
-            operation.kind,
-            operation.state,
+            operation.kind.to_string(),
+            operation.state.to_string(),
             step,
             or_dash(operation.snapshot_tag),
             or_dash(operation.sandbox_id),

@@ -37,7 +37,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         table.row([
             process.id,
             process.pid.to_string(),
-            process.state,
+            process.state.to_string(),
             or_dash(process.exit_code.map(|code| code.to_string())),
             output::size(process.output_to),
             output::age(process.created_at_unix),

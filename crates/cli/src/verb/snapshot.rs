@@ -97,7 +97,7 @@ async fn info(global: &Global, tag: &str) -> anyhow::Result<()> {
     let list = |names: Vec<String>| or_dash(Some(names.join(", ")).filter(|text| !text.is_empty()));
     let mut lines = vec![
         ("tag", snapshot.tag),
-        ("status", snapshot.status),
+        ("status", snapshot.status.to_string()),
         ("durable", if snapshot.durable { "yes" } else { "no" }.to_owned()),
         ("image", snapshot.image),
         ("memory", output::size(snapshot.mem_size_mib << 20)),

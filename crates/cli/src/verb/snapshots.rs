@@ -27,7 +27,7 @@ pub(crate) async fn run(global: &Global, _: Options) -> anyhow::Result<()> {
     for snapshot in snapshots {
         table.row([
             snapshot.tag,
-            snapshot.status,
+            snapshot.status.to_string(),
             if snapshot.durable { "yes" } else { "no" }.to_owned(),
             or_dash(snapshot.parent_tag),
             snapshot.image,

@@ -12,7 +12,7 @@ use axum::response::Sse;
 use axum::response::sse::Event;
 use forkd_api::{ErrorBody, LostEvents};
 use forkd_engine::{Change, EventReader, Next};
-use forkd_types::{SandboxId, SnapshotTag};
+use forkd_types::{EventType, SandboxId, SnapshotTag};
 use futures_util::stream::{self, Stream};
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
@@ -21,12 +21,7 @@ use crate::app::App;
 use crate::convert;
 use crate::extract::Query;
 use crate::failure::Failure;
-
-/// Under this header a client that connects again says which event it had last.
-const LAST_EVENT_ID: &str = "last-event-id";
-
-/// When nothing of interest happens, a client hears from us so often.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+use crate::handler::sse::{KEEP_ALIVE, LAST_EVENT_ID};
 
 /// Which events.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -74,8 +69,7 @@ impl Filter {
 
 /// Follows what happens, as server-sent events.
 ///
-/// The types are `sandbox.started`, `.state`, `.dead`, `.removed`; `snapshot.writing`, `.ready`,
-/// `.durable`, `.failed`, `.removed`; `operation.started`, `.progress`, `.ended`. The data is the
+/// The types are those of `EventType`. The data is the
 /// `Sandbox`, `Snapshot` or `Operation` as it was right after the change. Without the header
 /// `Last-Event-ID` the stream begins with what happens from now on; with it, after that event. The
 /// last 4096 events are kept: a reader that was away or slow for longer gets the type `lost`, whose
@@ -124,7 +118,7 @@ async fn next(reader: &mut EventReader, filter: &Filter, keep_alive: Duration) -
         let id = reader.last().to_string();
         match next {
             Next::Lost { events } => {
-                let lost = Event::default().id(id).event("lost");
+                let lost = Event::default().id(id).event(EventType::Lost.name());
                 return Some(event(lost, &LostEvents { events }));
             }
             Next::Event(change) if filter.wants(&change) => {

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use forkd_api::{ErrorBody, Operation, check_wait};
+use forkd_types::{Named as _, OperationState};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -19,8 +20,9 @@ const WAIT_SECS_DEFAULT: u64 = 30;
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
-    /// Only those with this state: `running`, `succeeded`, `failed` or `cancelled`.
+    /// Only those with this state.
     #[serde(default)]
+    #[param(value_type = Option<OperationState>)]
     state: Option<String>,
 }
 
@@ -52,10 +54,8 @@ pub(crate) async fn list(
     Ok(Json(operations.map(convert::operation).collect()))
 }
 
-fn state(word: &str) -> Result<forkd_engine::OperationState, Failure> {
-    use forkd_engine::OperationState;
-    let found = OperationState::ALL.into_iter().find(|state| state.name() == word);
-    found.ok_or_else(|| {
+fn state(word: &str) -> Result<OperationState, Failure> {
+    OperationState::from_name(word).ok_or_else(|| {
         let names = OperationState::ALL.map(OperationState::name).join(", ");
         Failure::bad_request(format!("state: is none of {names}"))
     })
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_state_that_does_not_exist_is_refused_with_those_that_do() {
-        for known in forkd_engine::OperationState::ALL {
+        for known in OperationState::ALL {
             assert_eq!(state(known.name()).unwrap(), known);
         }
         let refusal = state("done").unwrap_err().body().error;

@@ -13,10 +13,10 @@ use serde::Serialize;
 use crate::failure::Failure;
 
 /// Between two comments that keep the connection, and show the daemon that the client is there.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Under this name a client that comes back tells the id of the last event that it has.
-const LAST_EVENT_ID: &str = "last-event-id";
+pub(super) const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Answers with the events as they come; the answer ends with them.
 pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static) -> Response {

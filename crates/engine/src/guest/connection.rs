@@ -137,7 +137,7 @@ impl Connection {
         if let Some(error) = &routes.closed {
             return Err(error.clone());
         }
-        if routes.by_id.len() >= REQUESTS_MAX {
+        if routes.by_id.len() >= REQUESTS_MAX as usize {
             return Err(GuestError::Remote {
                 code: forkd_protocol::code::BUSY.to_owned(),
                 message: format!("{what}: {REQUESTS_MAX} requests are under way"),

@@ -33,8 +33,8 @@ pub use connection::LinkCounters;
 pub use error::GuestError;
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
 pub use files::{Depth, FileChange, FileEntry, FileKind, FileWatch};
-pub use forkd_protocol::HookReport;
-pub use parts::{EVAL_PARTS_BYTES_MAX, EvalPart};
+pub use forkd_protocol::{EVAL_PARTS_BYTES_MAX, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX};
+pub use parts::EvalPart;
 pub use process::{
     Audience, OutputEvent, OutputReader, ProcessEnd, ProcessError, ProcessInput, ProcessRequest,
     ProcessTable, ProcessView, Stream, TerminalSize,
@@ -42,10 +42,4 @@ pub use process::{
 pub use quiesce::QuiesceGuard;
 
 /// Most bytes that a collected output (both streams together) or a file may have.
-pub const OUTPUT_BYTES_MAX: u64 = 64 * 1024 * 1024;
-
-/// Credit that each request gives the agent, in bytes: what one request may buffer in the daemon.
-pub const OUTPUT_WINDOW_BYTES: u64 = 512 * 1024;
-
-/// Most requests under way on one connection.
-pub const REQUESTS_MAX: usize = 256;
+pub const OUTPUT_BYTES_MAX: u64 = forkd_types::limit::EXEC_OUTPUT_BYTES_MAX as u64;

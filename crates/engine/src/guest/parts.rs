@@ -1,12 +1,8 @@
 //! The forms of a value of Python code, put together from their pieces.
 
+use forkd_protocol::{EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX};
+
 use super::GuestError;
-
-/// Most bytes that the forms of one value may have in all, with their media types.
-pub const EVAL_PARTS_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Most forms of one value.
-const PARTS_MAX: usize = 64;
 
 const MIME_CHARS_MAX: usize = 100;
 
@@ -50,7 +46,7 @@ impl Parts {
         match self.parts.last_mut() {
             Some(last) if self.open && last.mime == mime => last.data.extend(data),
             _ if self.open => return broken("a form of a value does not end"),
-            _ if count >= PARTS_MAX => return broken("a value has too many forms"),
+            _ if count >= EVAL_PARTS_MAX => return broken("a value has too many forms"),
             _ => self.parts.push(EvalPart { mime, data }),
         }
         self.open = more;
@@ -91,7 +87,7 @@ mod tests {
         add(&mut parts, "a/a", EVAL_PARTS_BYTES_MAX - 3, true).unwrap();
         assert!(add(&mut parts, "a/a", 0, true).is_err());
         let mut parts = Parts::default();
-        for _ in 0..PARTS_MAX {
+        for _ in 0..EVAL_PARTS_MAX {
             add(&mut parts, "a/a", 0, false).unwrap();
         }
         assert!(add(&mut parts, "a/a", 0, false).is_err());

@@ -1,34 +1,56 @@
 # Generated from openapi/v1.json by sdk/python/scripts/generate.py. Do not edit.
 """What the daemon answers with, as it comes over the wire.
 
-Fields that this version does not know are left out when an answer is read.
+Fields that this version does not know are left out when an answer is read, and
+words that it does not know are kept: a newer daemon may say more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 __all__ = [
     "BranchAnswer",
+    "BranchMode",
     "BuildEvent",
     "Child",
     "ErrorBody",
     "EvalAnswer",
     "EvalPart",
+    "EventType",
     "ExecAnswer",
     "FileEntry",
+    "FileKind",
     "Health",
     "Image",
+    "KnownBranchMode",
+    "KnownEventType",
+    "KnownFileKind",
+    "KnownOperationKind",
+    "KnownOperationState",
+    "KnownProcessState",
+    "KnownSandboxState",
+    "KnownSnapshotStatus",
     "Operation",
+    "OperationKind",
+    "OperationState",
     "Pong",
     "Process",
-    "Reason",
+    "ProcessState",
     "Sandbox",
+    "SandboxState",
     "Snapshot",
     "SnapshotInfo",
+    "SnapshotStatus",
     "Version",
 ]
+
+
+KnownBranchMode: TypeAlias = Literal["full", "diff", "live"]
+"""The words of `BranchMode` that this version knows."""
+BranchMode: TypeAlias = KnownBranchMode | str
+"""Which pages a branch captures, and when."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +90,6 @@ class ErrorBody:
 
     hint: str
     """What to do about it."""
-
-    reason: Reason | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +144,26 @@ class EvalPart:
     """Its media type."""
 
 
+KnownEventType: TypeAlias = Literal[
+    "sandbox.started",
+    "sandbox.state",
+    "sandbox.dead",
+    "sandbox.removed",
+    "snapshot.writing",
+    "snapshot.ready",
+    "snapshot.durable",
+    "snapshot.failed",
+    "snapshot.removed",
+    "operation.started",
+    "operation.progress",
+    "operation.ended",
+    "lost",
+]
+"""The words of `EventType` that this version knows."""
+EventType: TypeAlias = KnownEventType | str
+"""What an event tells: what it is about, a dot, and what happened to it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExecAnswer:
     """What a program wrote and how it ended."""
@@ -154,8 +194,8 @@ class ExecAnswer:
 class FileEntry:
     """A thing of a sandbox's file system."""
 
-    kind: str
-    """`file`, `directory`, `symlink` or `other`."""
+    kind: FileKind
+    """What it is."""
 
     mode: str
     """Permission bits in octal, such as `0644`."""
@@ -171,6 +211,12 @@ class FileEntry:
 
     size_bytes: int
     """Size of a file's content."""
+
+
+KnownFileKind: TypeAlias = Literal["file", "directory", "symlink", "other"]
+"""The words of `FileKind` that this version knows."""
+FileKind: TypeAlias = KnownFileKind | str
+"""What a thing of a guest's file system is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,14 +248,14 @@ class Operation:
     id: str
     """Its name, `op-` and twelve hexadecimal digits."""
 
-    kind: str
-    """`template`, `branch`, `compact`, `publish` (makes a snapshot durable), `flatten` (merges
-    layers or overlays of a running sandbox) or `restore` (after a start of the daemon, makes
-    missing hot copies and checks what is there).
+    kind: OperationKind
+    """What it does: `publish` makes a snapshot durable, `flatten` merges layers or overlays of
+    a running sandbox, `restore` makes missing hot copies after a start of the daemon and checks
+    what is there.
     """
 
-    state: str
-    """`running`, `succeeded`, `failed` or `cancelled`."""
+    state: OperationState
+    """How it stands."""
 
     step: str
     """What it is at, or was at last, in words: for people."""
@@ -230,6 +276,20 @@ class Operation:
 
     total: int | None = None
     """All parts of the step."""
+
+
+KnownOperationKind: TypeAlias = Literal[
+    "template", "branch", "compact", "publish", "flatten", "restore"
+]
+"""The words of `OperationKind` that this version knows."""
+OperationKind: TypeAlias = KnownOperationKind | str
+"""What an operation does."""
+
+
+KnownOperationState: TypeAlias = Literal["running", "succeeded", "failed", "cancelled"]
+"""The words of `OperationState` that this version knows."""
+OperationState: TypeAlias = KnownOperationState | str
+"""How an operation stands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,8 +334,8 @@ class Process:
     pid: int
     """Its id in the guest."""
 
-    state: str
-    """`running`, `exited`, or `lost`: its sandbox or the guest agent is gone."""
+    state: ProcessState
+    """How it stands; `lost` when its sandbox or the guest agent is gone."""
 
     timed_out: bool
     """It was killed because its time was over."""
@@ -290,8 +350,10 @@ class Process:
     """The signal that ended it."""
 
 
-Reason: TypeAlias = str
-"""Why a guest refused."""
+KnownProcessState: TypeAlias = Literal["running", "exited", "lost"]
+"""The words of `ProcessState` that this version knows."""
+ProcessState: TypeAlias = KnownProcessState | str
+"""How a background process stands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,8 +375,8 @@ class Sandbox:
     snapshot_tag: str
     """The snapshot that it was started from."""
 
-    state: str
-    """`starting`, `running`, `branching`, `paused`, `rolling_back`, `stopping` or `dead`."""
+    state: SandboxState
+    """Where it stands in its life."""
 
     error: str | None = None
     """Why it is dead."""
@@ -349,6 +411,14 @@ class Sandbox:
     """Seconds from its creation to its removal."""
 
 
+KnownSandboxState: TypeAlias = Literal[
+    "starting", "running", "branching", "paused", "rolling_back", "stopping", "dead", "gone"
+]
+"""The words of `SandboxState` that this version knows."""
+SandboxState: TypeAlias = KnownSandboxState | str
+"""Where a sandbox stands in its life."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """A snapshot."""
@@ -365,8 +435,8 @@ class Snapshot:
     durable: bool
     """Whether it is also on disk and survives a reboot."""
 
-    status: str
-    """`writing`, `ready` or `failed`. Sandboxes start from ready ones only."""
+    status: SnapshotStatus
+    """Whether it can be used. Sandboxes start from ready ones only."""
 
     tag: str
     """Its name."""
@@ -417,8 +487,7 @@ class Snapshot:
     mem_size_mib: int | None = None
     """Guest RAM, in MiB."""
 
-    mode: str | None = None
-    """How the branch was taken: `live`, `diff` or `full`."""
+    mode: BranchMode | None = None
 
     operation_id: str | None = None
     """The operation that makes it, while its status is `writing`."""
@@ -443,6 +512,12 @@ class Snapshot:
 
     warning: str | None = None
     """Something that the request asked for and did not get."""
+
+
+KnownSnapshotStatus: TypeAlias = Literal["writing", "ready", "failed"]
+"""The words of `SnapshotStatus` that this version knows."""
+SnapshotStatus: TypeAlias = KnownSnapshotStatus | str
+"""Whether a snapshot can be used."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,12 @@ def test_an_error_has_class_hint_and_request_id(daemon: FakeDaemon) -> None:
     assert str(error) == "no sb-9 (hint: do something) [sandbox_not_found, req-1]"
 
 
+def test_a_word_of_a_newer_daemon_is_kept_and_what_is_no_text_is_refused() -> None:
+    assert decode(models.Sandbox, fake.sandbox(state="hibernating")).state == "hibernating"
+    with pytest.raises(errors.NotUnderstoodError, match=r"Sandbox\.state"):
+        decode(models.Sandbox, fake.sandbox(state=1))
+
+
 def test_a_code_of_a_newer_daemon_is_an_api_error(daemon: FakeDaemon) -> None:
     daemon.routes = {"GET /version": fake.error("too_tired", 429)}
     with pytest.raises(errors.ApiError) as raised:

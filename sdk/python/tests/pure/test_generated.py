@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import generate
 import pytest
 import typescript
 
 from forkd_sdk import errors, models
 from forkd_sdk._codes import BY_CODE
+from forkd_sdk._core import request
 
 
 def test_every_code_of_the_catalogue_has_a_class_of_its_own() -> None:
@@ -62,6 +65,32 @@ def test_fields_in_typescript_have_the_type_of_their_schema(
     models = typescript.Models({"X": {"type": "object"}, "Y": fields})
     assert interface in models.interface("Y")
     assert reader in models.reader("Y")
+
+
+STATE: generate.Schema = {"enum": ["on", "off"], "type": "string", "description": "How it is."}
+
+
+def test_a_closed_set_of_words_is_a_type_that_takes_others_too() -> None:
+    python = generate.model("State", {"State": STATE})
+    assert 'KnownState: TypeAlias = Literal["on", "off"]' in python
+    assert "\nState: TypeAlias = KnownState | str\n" in python
+    known = {"State": STATE, "Y": {"properties": {"a": {"$ref": "#/c/State"}}, "required": ["a"]}}
+    text = typescript.Models(known).text()
+    assert 'export type KnownState = "on" | "off";' in text
+    assert "export type State = KnownState | (string & {});" in text
+    assert "readonly a: State;" in text
+    assert 'a: needed("a", text),' in text
+    assert "readState" not in text
+
+
+@pytest.mark.parametrize("request_schema", ["ExecRequest", "EvalRequest", "CreateProcess"])
+def test_the_longest_time_of_a_command_is_the_daemons(request_schema: str) -> None:
+    text = (generate.ROOT / "openapi" / "v1.json").read_text()
+    schema = json.loads(text)["components"]["schemas"][request_schema]
+    longest = schema["properties"]["timeout_secs"]["maximum"]
+    assert longest == request.COMMAND_SECS_MAX
+    typescript_text = (generate.ROOT / "sdk/typescript/src/core/request.ts").read_text()
+    assert f"COMMAND_SECS_MAX = {longest:_};" in typescript_text
 
 
 def test_texts_in_typescript_call_fields_as_they_are_called_there() -> None:

@@ -9,7 +9,7 @@ import { commandResult, execution, type CommandResult, type Execution } from "./
 export type Command = string | readonly string[];
 
 /** How a branch is taken. */
-export type Mode = "live" | "diff" | "full";
+export type Mode = models.KnownBranchMode;
 
 /** The longest time that the daemon lets a command or code run. */
 const COMMAND_SECS_MAX = 86_400;

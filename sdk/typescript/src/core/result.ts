@@ -243,7 +243,7 @@ export interface Event {
   /** Where it stands among the events; `events({ after })` goes on from there. */
   readonly id: string;
   /** Such as `sandbox.dead` or `snapshot.ready`. */
-  readonly type: string;
+  readonly type: models.EventType;
   /** What it happened to, as it is now; undefined in an event of type `lost`. */
   readonly data: models.Sandbox | models.Snapshot | models.Operation | undefined;
   /**

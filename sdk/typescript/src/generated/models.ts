@@ -2,7 +2,8 @@
 /**
  * What the daemon answers with.
  *
- * Fields that this version does not know are left out when an answer is read.
+ * Fields that this version does not know are left out when an answer is read, and
+ * words that it does not know are kept: a newer daemon may say more.
  */
 
 import {
@@ -23,6 +24,11 @@ export interface BranchAnswer extends Snapshot {
   /** One entry for each child asked for. */
   readonly children: readonly Child[];
 }
+
+/** The words of `BranchMode` that this version knows. */
+export type KnownBranchMode = "full" | "diff" | "live";
+/** Which pages a branch captures, and when. */
+export type BranchMode = KnownBranchMode | (string & {});
 
 /** One line of a streamed template build. The last is `snapshot` or `error`. */
 export interface BuildEvent {
@@ -50,7 +56,6 @@ export interface ErrorBody {
   readonly error: string;
   /** What to do about it. */
   readonly hint: string;
-  readonly reason?: Reason | undefined;
 }
 
 /** What Python code gave. */
@@ -91,6 +96,13 @@ export interface EvalPart {
   readonly mime: string;
 }
 
+/** The words of `EventType` that this version knows. */
+export type KnownEventType = "sandbox.started" | "sandbox.state" | "sandbox.dead" |
+  "sandbox.removed" | "snapshot.writing" | "snapshot.ready" | "snapshot.durable" | "snapshot.failed"
+  | "snapshot.removed" | "operation.started" | "operation.progress" | "operation.ended" | "lost";
+/** What an event tells: what it is about, a dot, and what happened to it. */
+export type EventType = KnownEventType | (string & {});
+
 /** What a program wrote and how it ended. */
 export interface ExecAnswer {
   /** Exit code, or 128 + signal. */
@@ -111,8 +123,8 @@ export interface ExecAnswer {
 
 /** A thing of a sandbox's file system. */
 export interface FileEntry {
-  /** `file`, `directory`, `symlink` or `other`. */
-  readonly kind: string;
+  /** What it is. */
+  readonly kind: FileKind;
   /** Permission bits in octal, such as `0644`. */
   readonly mode: string;
   /** When its content was changed last, in seconds since the Unix epoch. */
@@ -124,6 +136,11 @@ export interface FileEntry {
   /** Size of a file's content. */
   readonly sizeBytes: number;
 }
+
+/** The words of `FileKind` that this version knows. */
+export type KnownFileKind = "file" | "directory" | "symlink" | "other";
+/** What a thing of a guest's file system is. */
+export type FileKind = KnownFileKind | (string & {});
 
 /** A sign of life. */
 export interface Health {
@@ -146,13 +163,13 @@ export interface Operation {
   /** Its name, `op-` and twelve hexadecimal digits. */
   readonly id: string;
   /**
-   * `template`, `branch`, `compact`, `publish` (makes a snapshot durable), `flatten` (merges layers
-   * or overlays of a running sandbox) or `restore` (after a start of the daemon, makes missing hot
-   * copies and checks what is there).
+   * What it does: `publish` makes a snapshot durable, `flatten` merges layers or overlays of a
+   * running sandbox, `restore` makes missing hot copies after a start of the daemon and checks what
+   * is there.
    */
-  readonly kind: string;
-  /** `running`, `succeeded`, `failed` or `cancelled`. */
-  readonly state: string;
+  readonly kind: OperationKind;
+  /** How it stands. */
+  readonly state: OperationState;
   /** What it is at, or was at last, in words: for people. */
   readonly step: string;
   /** Parts of the step that are done. */
@@ -167,6 +184,17 @@ export interface Operation {
   /** All parts of the step. */
   readonly total?: number | undefined;
 }
+
+/** The words of `OperationKind` that this version knows. */
+export type KnownOperationKind = "template" | "branch" | "compact" | "publish" | "flatten" |
+  "restore";
+/** What an operation does. */
+export type OperationKind = KnownOperationKind | (string & {});
+
+/** The words of `OperationState` that this version knows. */
+export type KnownOperationState = "running" | "succeeded" | "failed" | "cancelled";
+/** How an operation stands. */
+export type OperationState = KnownOperationState | (string & {});
 
 /** A sign of life from the guest agent. */
 export interface Pong {
@@ -196,8 +224,8 @@ export interface Process {
   readonly outputTo: number;
   /** Its id in the guest. */
   readonly pid: number;
-  /** `running`, `exited`, or `lost`: its sandbox or the guest agent is gone. */
-  readonly state: string;
+  /** How it stands; `lost` when its sandbox or the guest agent is gone. */
+  readonly state: ProcessState;
   /** It was killed because its time was over. */
   readonly timedOut: boolean;
   /** Why it is lost. */
@@ -208,9 +236,10 @@ export interface Process {
   readonly signal?: number | undefined;
 }
 
-/** Why a guest refused. */
-export interface Reason {
-}
+/** The words of `ProcessState` that this version knows. */
+export type KnownProcessState = "running" | "exited" | "lost";
+/** How a background process stands. */
+export type ProcessState = KnownProcessState | (string & {});
 
 /** A sandbox. */
 export interface Sandbox {
@@ -224,8 +253,8 @@ export interface Sandbox {
   readonly id: string;
   /** The snapshot that it was started from. */
   readonly snapshotTag: string;
-  /** `starting`, `running`, `branching`, `paused`, `rolling_back`, `stopping` or `dead`. */
-  readonly state: string;
+  /** Where it stands in its life. */
+  readonly state: SandboxState;
   /** Why it is dead. */
   readonly error?: string | undefined;
   /** When it will be removed unless it is used before, in seconds since 1970. */
@@ -251,6 +280,12 @@ export interface Sandbox {
   readonly ttlSecs?: number | undefined;
 }
 
+/** The words of `SandboxState` that this version knows. */
+export type KnownSandboxState = "starting" | "running" | "branching" | "paused" | "rolling_back" |
+  "stopping" | "dead" | "gone";
+/** Where a sandbox stands in its life. */
+export type SandboxState = KnownSandboxState | (string & {});
+
 /** A snapshot. */
 export interface Snapshot {
   /** Whether sandboxes can be started from it now. */
@@ -261,8 +296,8 @@ export interface Snapshot {
   readonly dir: string;
   /** Whether it is also on disk and survives a reboot. */
   readonly durable: boolean;
-  /** `writing`, `ready` or `failed`. Sandboxes start from ready ones only. */
-  readonly status: string;
+  /** Whether it can be used. Sandboxes start from ready ones only. */
+  readonly status: SnapshotStatus;
   /** Its name. */
   readonly tag: string;
   /** The sandbox that it was branched from; absent for a template. */
@@ -301,8 +336,7 @@ export interface Snapshot {
   readonly image?: string | undefined;
   /** Guest RAM, in MiB. */
   readonly memSizeMib?: number | undefined;
-  /** How the branch was taken: `live`, `diff` or `full`. */
-  readonly mode?: string | undefined;
+  readonly mode?: BranchMode | undefined;
   /** The operation that makes it, while its status is `writing`. */
   readonly operationId?: string | undefined;
   /** The snapshot whose layers it builds on. */
@@ -332,6 +366,11 @@ export interface SnapshotInfo extends Snapshot {
   /** Bytes of its own memory layer. */
   readonly memoryLayerBytes: number;
 }
+
+/** The words of `SnapshotStatus` that this version knows. */
+export type KnownSnapshotStatus = "writing" | "ready" | "failed";
+/** Whether a snapshot can be used. */
+export type SnapshotStatus = KnownSnapshotStatus | (string & {});
 
 /** Who answers. */
 export interface Version {
@@ -390,7 +429,6 @@ export const readErrorBody: Reader<ErrorBody> = object("ErrorBody", {
   code: needed("code", text),
   error: needed("error", text),
   hint: needed("hint", text),
-  reason: perhaps("reason", (value, where) => readReason(value, where)),
 });
 
 export const readEvalAnswer: Reader<EvalAnswer> = object("EvalAnswer", {
@@ -473,9 +511,6 @@ export const readProcess: Reader<Process> = object("Process", {
   error: perhaps("error", text),
   exitCode: perhaps("exit_code", number),
   signal: perhaps("signal", number),
-});
-
-export const readReason: Reader<Reason> = object("Reason", {
 });
 
 export const readSandbox: Reader<Sandbox> = object("Sandbox", {

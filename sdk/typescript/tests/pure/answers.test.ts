@@ -59,6 +59,12 @@ test("every code of the catalogue has a class of its own", () => {
   }
 });
 
+test("a word of a newer daemon is kept, and what is no text is refused", () => {
+  const read = (state: unknown) => readSandbox({ ...fake.sandbox(), state }, "sandbox").state;
+  assert.equal(read("hibernating"), "hibernating");
+  assert.throws(() => read(1), errors.NotUnderstoodError);
+});
+
 test("a code of a newer daemon is an ApiError", async () => {
   const daemon = new FakeDaemon();
   daemon.routes["GET /version"] = fake.error("too_tired", 429);

@@ -189,7 +189,7 @@ impl<'a> Measurement<'a> {
     ) -> anyhow::Result<Branched> {
         let request = BranchRequest {
             tag: Some(format!("branch-{}", self.count)),
-            mode: Some(mode.name().to_owned()),
+            mode: Some(mode.into()),
             wait: wait == WaitFor::Ready,
             ..BranchRequest::default()
         };

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use clap::Subcommand;
 use forkd_api::FileEntry;
 use forkd_client::Client;
+use forkd_types::FileKind;
 use serde_json::json;
 
 use crate::console::output::{self, Align, Table};
@@ -109,10 +110,11 @@ async fn list(global: &Global, client: &Client, directory: &Remote) -> anyhow::R
         ("CHANGED", Align::Right),
     ]);
     for entry in entries {
-        let size = if entry.kind == "file" { output::size(entry.size_bytes) } else { "-".into() };
+        let size =
+            if entry.kind == FileKind::File { output::size(entry.size_bytes) } else { "-".into() };
         table.row([
             report::printable_line(&entry.name),
-            entry.kind,
+            entry.kind.to_string(),
             entry.mode,
             size,
             // A guest's clock may be ahead of ours.
@@ -129,7 +131,7 @@ fn show(global: &Global, entry: &FileEntry) -> anyhow::Result<()> {
     let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(entry.modified_at_unix);
     output::facts(&[
         ("path", report::printable_line(&entry.path)),
-        ("kind", entry.kind.clone()),
+        ("kind", entry.kind.to_string()),
         ("mode", entry.mode.clone()),
         ("size", format!("{} ({})", output::size(entry.size_bytes), entry.size_bytes)),
         ("changed", humantime::format_rfc3339_seconds(changed).to_string()),

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use forkd_api::{CreateProcess, Process, SignalName, TtySize};
 use forkd_client::{Client, InputEnd};
-use forkd_types::limit;
+use forkd_types::{ProcessState, limit};
 use serde_json::json;
 
 use crate::console::output::{self, or_dash};
@@ -180,7 +180,7 @@ fn show(global: &Global, process: Process) -> anyhow::Result<()> {
     let mut facts = vec![
         ("process", process.id),
         ("pid", process.pid.to_string()),
-        ("state", process.state),
+        ("state", process.state.to_string()),
         ("exit code", or_dash(process.exit_code.map(|code| code.to_string()))),
         ("command", report::printable_line(&shell_words::join(&process.args))),
         ("age", output::age(process.created_at_unix)),
@@ -200,7 +200,7 @@ async fn wait(global: &Global, client: &Client, which: Which) -> anyhow::Result<
         let process = client
             .wait_process(&which.sandbox, &which.process, limit::PROCESS_WAIT_MAX.as_secs())
             .await?;
-        if process.state != "running" {
+        if process.state != ProcessState::Running {
             break process;
         }
     };

@@ -147,7 +147,7 @@ fn table(frame: &Frame, pauses: &Pauses) -> Table {
         let own = pauses.of_source(&sandbox.id);
         table.row([
             sandbox.id.clone(),
-            sandbox.state.clone(),
+            sandbox.state.to_string(),
             sandbox.snapshot_tag.clone(),
             sandbox.branch_count.to_string(),
             output::or_dash(own.last().copied().map(output::milliseconds)),

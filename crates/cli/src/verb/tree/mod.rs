@@ -77,7 +77,7 @@ fn print(global: &Global, nodes: &[Node]) -> anyhow::Result<()> {
 }
 
 fn snapshot_row(name: String, snapshot: &Snapshot) -> [String; 6] {
-    let state = if snapshot.durable { "durable" } else { &snapshot.status };
+    let state = if snapshot.durable { "durable" } else { snapshot.status.as_str() };
     let remark = match (&snapshot.error, &snapshot.branched_from, &snapshot.parent_tag) {
         (Some(error), _, _) => report::printable_line(error),
         (None, Some(source), _) => format!("branch of {source}"),
@@ -102,7 +102,7 @@ fn sandbox_row(name: String, sandbox: &Sandbox) -> [String; 6] {
     };
     [
         name,
-        sandbox.state.clone(),
+        sandbox.state.to_string(),
         "-".to_owned(),
         "-".to_owned(),
         output::age(sandbox.created_at_unix),

@@ -135,7 +135,9 @@ class AsyncOperations:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def list(self, *, state: str | None = None) -> list[models.Operation]:
+    async def list(
+        self, *, state: models.KnownOperationState | None = None
+    ) -> list[models.Operation]:
         """Those that run, and the last ones that ended."""
         return await self._transport.send(request.operations(state))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from .. import models
 from .._core import flow, request
@@ -19,7 +19,7 @@ from .transport import AsyncTransport
 if TYPE_CHECKING:
     from .client import AsyncClient
 
-Mode = Literal["live", "diff", "full"]
+Mode = models.KnownBranchMode
 
 
 class AsyncSandbox:

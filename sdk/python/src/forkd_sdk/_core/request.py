@@ -168,7 +168,7 @@ def branch(
     sandbox_id: str,
     *,
     n: int = 0,
-    mode: str | None = None,
+    mode: models.KnownBranchMode | None = None,
     tag: str | None = None,
     wait: bool = True,
     measure_diff: bool = False,
@@ -382,7 +382,7 @@ def watch_files(sandbox_id: str, path: str, *, recursive: bool) -> Call[None]:
 # Operations and events.
 
 
-def operations(state: str | None = None) -> Call[list[models.Operation]]:
+def operations(state: models.KnownOperationState | None = None) -> Call[list[models.Operation]]:
     """GET /v1/operations."""
     params = _given(state=state)
     return Call("GET", "/v1/operations", many(models.Operation), params=params)

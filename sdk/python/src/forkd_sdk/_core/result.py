@@ -231,7 +231,7 @@ class Event:
 
     id: str
     """Where it stands among the events; `events(after=...)` goes on from there."""
-    type: str
+    type: models.EventType
     """Such as `sandbox.dead` or `snapshot.ready`."""
     data: models.Sandbox | models.Snapshot | models.Operation | None
     """What it happened to, as it is now; None in an event of type `lost`."""

@@ -136,7 +136,7 @@ class Operations:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def list(self, *, state: str | None = None) -> list[models.Operation]:
+    def list(self, *, state: models.KnownOperationState | None = None) -> list[models.Operation]:
         """Those that run, and the last ones that ended."""
         return self._transport.send(request.operations(state))
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from .. import models
 from .._core import flow, request
@@ -20,7 +20,7 @@ from .transport import Transport
 if TYPE_CHECKING:
     from .client import Client
 
-Mode = Literal["live", "diff", "full"]
+Mode = models.KnownBranchMode
 
 
 class Sandbox:

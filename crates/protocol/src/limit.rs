@@ -1,0 +1,30 @@
+//! Limits that both ends keep: one end refuses what is beyond them, the other never sends it.
+
+use crate::FRAME_BYTES_MAX;
+
+/// Largest payload (`data` field) of one message, in bytes.
+pub const DATA_BYTES_MAX: usize = 64 * 1024;
+
+/// Largest text that a sender puts in one field, in bytes; longer text is cut by the sender.
+pub const TEXT_BYTES_MAX: usize = 128 * 1024;
+
+/// What every payload costs beside its bytes, so that many tiny frames are bounded too.
+pub const CREDIT_OVERHEAD_BYTES: u64 = 512;
+
+/// Credit that each request gives the agent, in bytes: what one request may buffer in the daemon.
+pub const OUTPUT_WINDOW_BYTES: u64 = 512 * 1024;
+
+/// Credit that the agent gives the input of a request, in bytes: what one may buffer in the guest.
+pub const INPUT_WINDOW_BYTES: u64 = 256 * 1024;
+
+/// Most requests under way on one connection. The agent counts those of older epochs too.
+pub const REQUESTS_MAX: u32 = 256;
+
+/// Most bytes that the forms of one value may have in all, with their media types.
+pub const EVAL_PARTS_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Most forms of one value.
+pub const EVAL_PARTS_MAX: usize = 64;
+
+const _: () = assert!(DATA_BYTES_MAX * 2 < FRAME_BYTES_MAX, "a payload fits a frame with room");
+const _: () = assert!(TEXT_BYTES_MAX + 64 * 1024 < FRAME_BYTES_MAX, "a long text fits a frame");
