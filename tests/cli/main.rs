@@ -6,6 +6,7 @@ mod bench_branch_measures_and_leaves_nothing;
 mod doctor_finds_what_is_broken;
 mod events_and_operations_reach_clients;
 mod every_route_is_asked_for_by_a_verb;
+mod exit_codes_tell_forkd_from_the_program;
 mod forkd;
 mod main_job_works_from_the_command_line;
 mod models_use_sandboxes_over_mcp;

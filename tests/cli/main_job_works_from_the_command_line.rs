@@ -57,7 +57,6 @@ fn unknown_things_are_named_with_a_hint() {
     let forkd = Forkd::held_to_contract();
     for (args, name) in [
         (&["fork", "no-such-tag"][..], "no-such-tag"),
-        (&["exec", "sb-000000000000", "--", "true"], "sb-000000000000"),
         (&["template", "build", "no-such-image", "--tag", "x"], "no-such-image"),
         (&["branch", "sb-000000000000"], "sb-000000000000"),
         (&["snapshot", "compact", "no-such-tag", "--to", "x"], "no-such-tag"),

@@ -90,16 +90,16 @@ fn signals(forkd: &Forkd) {
 fn failures(forkd: &Forkd) {
     let (errors, code) = forkd.refused(&["run", "tiny", "--", "no-such-program"]);
     assert!(errors.starts_with("error: ") && errors.contains("\nhint: "), "{errors}");
-    assert_eq!(code, 1);
+    assert_eq!(code, 127);
     leaves_nothing(forkd, "after a program that does not exist");
     let (errors, code) = forkd.refused(&["run", "no-such-name", "--", "true"]);
     assert!(errors.contains("no-such-name") && errors.contains("images are: "), "{errors}");
-    assert_eq!(code, 1);
+    assert_eq!(code, 125);
     let late = ["run", "tiny", "--no-stdin", "--timeout-secs", "1", "--", "sleep", "1000"];
     let (errors, code) = forkd.refused(&late);
-    assert!(errors.contains("its 1 s were over") && code == 124, "{errors} {code}");
+    assert!(errors.contains("after 1 s") && code == 124, "{errors} {code}");
     let (errors, code) = forkd.refused(&["run", "tiny"]);
-    assert!(errors.contains("terminal") && code == 2, "{errors}");
+    assert!(errors.contains("terminal") && code == 125, "{errors}");
     leaves_nothing(forkd, "after failures");
 }
 

@@ -187,6 +187,6 @@ fn nothing_is_started_without_the_confinement_that_was_asked_for() {
         assert!(check["outcome"] == "warn" && check["remedy"].is_string(), "{check}");
     }
     let verdict = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(verdict.contains("forkd works here; with less: "), "{verdict}");
+    assert!(verdict.contains("forkd works here, with warnings: "), "{verdict}");
     assert_eq!(output.status.code(), Some(0));
 }

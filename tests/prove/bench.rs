@@ -28,7 +28,7 @@ pub(crate) struct Finding<'a> {
 }
 
 impl Bench {
-    /// The bench, for one test at a time: each branch has two vCPUs that never rest.
+    /// The bench, for one test at a time: a mutation that one asks for must not reach another.
     pub(crate) async fn take() -> MutexGuard<'static, Self> {
         static BENCH: OnceCell<Mutex<Bench>> = OnceCell::const_new();
         BENCH.get_or_init(async || Mutex::new(Self::new().await)).await.lock().await

@@ -3,8 +3,8 @@
 //! Method: each branch of a writing source gets a mutation, a defect that is built in on purpose. It
 //! strikes pages or records of the witness only, once they have been written anew; so every branch
 //! is torn and every child lives to tell. Each check that can see the defect must catch it in each
-//! of them: in the first branch of the source, which protects and scans all of its RAM, and in
-//! later ones, which go by the faults. Breaks when a check looks away.
+//! of them: in the first branch of the source, which protects and scans all of its RAM, and in the
+//! next one, which goes by the faults. Breaks when a check looks away.
 //!
 //! | mutation | the witness in the child | comparison with the copy |
 //! |---|---|---|
@@ -18,8 +18,8 @@ use forkd_types::{BranchMode, PageIndex};
 
 use crate::bench::{Bench, Finding};
 
-/// The first branch of a source, and two that build on one before.
-const BRANCHES: u32 = 3;
+/// The first branch of a source, and one that builds on it.
+const BRANCHES: u32 = 2;
 
 /// What of a branch is torn.
 #[derive(Clone, Copy, PartialEq)]

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::IntoDeserializer;
+use serde::de::value::Error as ValueError;
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 /// The body of every answer that is not a success.
@@ -14,6 +16,25 @@ pub struct ErrorBody {
     pub code: String,
     /// What to do about it.
     pub hint: String,
+    /// What exactly it was, where a program may want to know more than the code says.
+    #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+}
+
+/// Why a guest refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// There is no such program in the sandbox.
+    ProgramNotFound,
+    /// The program is there, but cannot be executed.
+    ProgramNotExecutable,
+}
+
+/// A reason that this version knows: a daemon of a later one may give others.
+fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Reason>, D::Error> {
+    let Some(word) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    Ok(Reason::deserialize(IntoDeserializer::<ValueError>::into_deserializer(word)).ok())
 }
 
 impl ErrorBody {
@@ -24,6 +45,7 @@ impl ErrorBody {
             error: error.into(),
             code: code.name().to_owned(),
             hint: code.entry().hint.to_owned(),
+            reason: None,
         }
     }
 }
@@ -255,6 +277,20 @@ mod tests {
             assert_eq!(entry.code.entry(), entry);
             assert_eq!(ErrorCode::from_name(entry.name), Some(entry.code), "names are unique");
         }
+    }
+
+    #[test]
+    fn a_reason_that_is_not_known_is_none() {
+        let reason = |text: &str| {
+            let body = format!(r#"{{"error":"e","code":"guest_refused","hint":"h"{text}}}"#);
+            serde_json::from_str::<ErrorBody>(&body).unwrap().reason
+        };
+        assert_eq!(reason(""), None);
+        assert_eq!(reason(r#","reason":null"#), None);
+        assert_eq!(reason(r#","reason":"out_of_cheese""#), None);
+        assert_eq!(reason(r#","reason":"program_not_found""#), Some(Reason::ProgramNotFound));
+        let without = ErrorBody::new(ErrorCode::GuestRefused, "e");
+        assert!(!serde_json::to_string(&without).unwrap().contains("reason"));
     }
 
     #[test]

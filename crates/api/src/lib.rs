@@ -21,7 +21,7 @@ mod snapshot;
 mod text;
 
 pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
-pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode};
+pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode, Reason};
 pub use check::FieldError;
 pub use command::{CheckedExec, EvalAnswer, EvalPart, EvalRequest, ExecAnswer, ExecRequest, Pong};
 pub use daemon::{Health, Image, Version};

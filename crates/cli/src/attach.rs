@@ -12,24 +12,26 @@
 
 mod escape;
 mod input;
+mod joined;
 mod writer;
 
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::bail;
 use forkd_api::{OutputEvent, ProcessExit, TtySize};
-use forkd_client::{Client, ClientError, OutputStream};
+use forkd_client::{ClientError, OutputStream};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::console::report::{self, Hinted};
+use crate::console::signals::{Caught, Signals};
+use crate::console::terminal::{self, Keys, Mode};
 use crate::exit::{self, Exit};
-use crate::report::{self, Hinted};
-use crate::signals::{Caught, Signals};
-use crate::terminal::{self, Keys, Mode};
 
 use input::Feed;
 use writer::Writer;
+
+pub(crate) use joined::{Collected, Input, Joined, Sink};
 
 /// How often a stream that breaks off is taken up without anything having come.
 const TRIES: u32 = 5;
@@ -39,46 +41,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// For the rest of the output to be written when we are interrupted.
 const PATIENCE: Duration = Duration::from_millis(500);
-
-/// A process to join.
-#[derive(Debug, Clone)]
-pub(crate) struct Joined {
-    pub(crate) client: Client,
-    pub(crate) sandbox: String,
-    pub(crate) process: String,
-    /// Offset of the first byte of output that is wanted; the oldest that is kept when absent.
-    pub(crate) from: Option<u64>,
-    pub(crate) input: Input,
-    pub(crate) sink: Sink,
-}
-
-/// Where the process's output goes.
-#[derive(Debug, Clone, Default)]
-pub(crate) enum Sink {
-    /// To our standard output and error, as it comes.
-    #[default]
-    Streams,
-    /// Into memory.
-    Memory(Arc<Mutex<Collected>>),
-}
-
-/// What a process has written.
-#[derive(Debug, Default)]
-pub(crate) struct Collected {
-    pub(crate) stdout: Vec<u8>,
-    pub(crate) stderr: Vec<u8>,
-}
-
-/// Where the process's input comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Input {
-    /// Nowhere.
-    None,
-    /// Our standard input, byte by byte to its end.
-    Stream,
-    /// The keys of our terminal, which is in raw mode meanwhile and tells its size.
-    Keys,
-}
 
 /// Why we no longer follow a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +117,7 @@ impl Joined {
             if tries > TRIES {
                 match broken {
                     Some(error) => return Err(error.into()),
-                    None => bail!("the daemon ends the output of the process again and again"),
+                    None => bail!("the daemon keeps closing the output of the process"),
                 }
             }
             tokio::time::sleep(RETRY_PAUSE * 2_u32.pow(tries - 1)).await;
@@ -184,7 +146,7 @@ impl Joined {
                 OutputEvent::Stdout(data) => writer.stdout(data.bytes().unwrap_or_default()).await,
                 OutputEvent::Stderr(data) => writer.stderr(data.bytes().unwrap_or_default()).await,
                 OutputEvent::Lost { bytes } => {
-                    let text = format!("{bytes} bytes of output are no longer kept\n");
+                    let text = format!("{bytes} bytes of output are lost\n");
                     writer.stderr(text.into_bytes()).await
                 }
                 OutputEvent::Exit(exit) => return Ok(Passed::End(End::Exited(exit))),
@@ -231,9 +193,8 @@ impl End {
     pub(crate) fn exit_code(&self, timeout_secs: Option<u64>) -> anyhow::Result<ExitCode> {
         match self {
             Self::Exited(exit) if exit.timed_out => {
-                let secs = timeout_secs.map(|secs| format!("{secs} s were over"));
-                let secs = secs.unwrap_or_else(|| "time was over".to_owned());
-                report::note(&format!("the program was killed: its {secs}"));
+                let after = timeout_secs.map(|secs| format!(" after {secs} s"));
+                report::note(&format!("killed the program{}", after.unwrap_or_default()));
                 Ok(Exit::TimedOut.into())
             }
             Self::Exited(exit) => Ok(exit::of_program(exit.exit_code)),
@@ -248,8 +209,8 @@ impl End {
 /// The failure that an end without an exit is.
 pub(crate) fn gone(reason: &str) -> anyhow::Error {
     Hinted::new(
-        format!("the program is lost: {reason}"),
-        "`forkd ls` shows whether its sandbox is still there",
+        format!("lost the program: {reason}"),
+        "check with `forkd ls` that its sandbox is still there",
     )
     .into()
 }
@@ -257,10 +218,11 @@ pub(crate) fn gone(reason: &str) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forkd_client::Target;
+    use forkd_client::{Client, Target};
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixListener;
     use std::path::Path;
+    use std::sync::{Arc, Mutex};
     use std::thread::JoinHandle;
 
     /// Answers one request after the other, each with a stream of these events that then breaks

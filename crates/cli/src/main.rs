@@ -1,46 +1,42 @@
 //! `forkd`: the command line. A client of the daemon, and the program that is the daemon.
 //!
+//! ```text
+//! command_line   all that may be written, and the exit code
+//! verb           one file each; listed in verb/mod.rs
+//! attach         a process in a sandbox joined to our streams
+//! start, follow  a sandbox by the name of what it starts from; what takes long
+//! daemon         finding the daemon, starting one
+//! options        options that several verbs have
+//! console        what we say and show; exit: the codes
+//! ```
+//!
+//! Each imports only what stands below it.
+//!
 //! Guarantees: standard output carries data only, talk goes to standard error; with `--json` the
 //! data is JSON; every failure ends with a hint where one is known; exit codes are those of
 //! [`exit`].
 //!
 //! Does not do: own a VM. Every verb asks the daemon, which is started when none runs.
 
-mod args;
 mod attach;
-mod connect;
+mod command_line;
+mod console;
+mod daemon;
 mod exit;
-mod manner;
-mod output;
-mod paths;
-mod place;
-mod program;
-mod progress;
+mod follow;
+mod options;
 #[cfg(test)]
 mod reference;
-mod report;
 mod samples;
-mod settings;
-mod signals;
 mod start;
-mod terminal;
 mod verb;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
-use crate::args::Cli;
-
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    manner::set(cli.global.manner());
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return report::failure(&anyhow::Error::new(error)),
-    };
-    match runtime.block_on(verb::run(cli)) {
-        Ok(code) => code,
-        Err(error) => report::failure(&error),
+    let words: Vec<_> = std::env::args_os().collect();
+    match command_line::parse(&words) {
+        Ok(asked) => asked.run(),
+        Err(code) => code,
     }
 }

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, Command, CommandFactory as _, Parser as _};
+use clap::{Arg, Command};
 
-use crate::args::Cli;
+use crate::command_line;
 
 /// Routes of the interface and the verb that asks for each.
 const ROUTES: [(&str, &str); 42] = [
@@ -77,7 +77,7 @@ fn path_of(name: &str) -> PathBuf {
 
 /// The grammar with all that clap adds to it.
 fn grammar() -> Command {
-    let mut command = Cli::command().term_width(100);
+    let mut command = command_line::grammar().term_width(100);
     command.build();
     command
 }
@@ -186,13 +186,14 @@ fn every_example_is_understood() {
     let mut count = 0;
     every_verb(&mut grammar(), "forkd", &mut |name, verb| {
         let text = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let examples = text.lines().filter(|line| line.starts_with("  ") && !line.contains('{'));
+        let examples = text.lines().take_while(|line| !line.starts_with("Exit codes"));
+        let examples = examples.filter(|line| line.starts_with("  ") && !line.contains('{'));
         for line in examples {
             // An explanation may stand behind it.
             let line = line.trim();
             let example = line.split("   ").next().unwrap();
             for command in commands(example) {
-                let parsed = Cli::try_parse_from(&command);
+                let parsed = command_line::grammar().try_get_matches_from(&command);
                 assert!(parsed.is_ok(), "{name}: `{example}`: {}", parsed.unwrap_err());
                 count += 1;
             }

@@ -1,6 +1,6 @@
 //! What a request can end with.
 
-use forkd_api::ErrorBody;
+use forkd_api::{ErrorBody, Reason};
 
 /// The daemon's refusal or failure, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,13 +14,16 @@ pub struct ApiFailure {
     pub message: String,
     /// What to do about it.
     pub hint: String,
+    /// What exactly it was, where the code does not say it.
+    pub reason: Option<Reason>,
 }
 
 impl ApiFailure {
     /// From an answer's status and body.
     #[must_use]
     pub fn new(status: u16, body: ErrorBody) -> Self {
-        Self { status, code: body.code, message: body.error, hint: body.hint }
+        let ErrorBody { error: message, code, hint, reason } = body;
+        Self { status, code, message, hint, reason }
     }
 }
 

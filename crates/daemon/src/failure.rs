@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
-use forkd_api::{ErrorBody, ErrorCode, FieldError};
+use forkd_api::{ErrorBody, ErrorCode, FieldError, Reason};
 use forkd_engine::EngineError;
 
 use crate::mapping;
@@ -14,11 +14,12 @@ use crate::mapping;
 pub(crate) struct Failure {
     code: ErrorCode,
     message: String,
+    reason: Option<Reason>,
 }
 
 impl Failure {
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), reason: None }
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -43,13 +44,14 @@ impl Failure {
 
     /// The body, for answers that carry errors of parts.
     pub(crate) fn body(&self) -> ErrorBody {
-        ErrorBody::new(self.code, self.message.clone())
+        ErrorBody { reason: self.reason, ..ErrorBody::new(self.code, self.message.clone()) }
     }
 }
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
-        Self { code: mapping::code_of(&error), message: with_causes(&error) }
+        let reason = mapping::reason_of(&error);
+        Self { reason, ..Self::new(mapping::code_of(&error), with_causes(&error)) }
     }
 }
 

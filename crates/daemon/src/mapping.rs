@@ -1,7 +1,7 @@
 //! From the engine's errors to the catalogue. No arm catches the rest: a new variant has to be
 //! given a code here before it compiles.
 
-use forkd_api::ErrorCode;
+use forkd_api::{ErrorCode, Reason};
 use forkd_engine::EngineError;
 use forkd_engine::guest::{GuestError, ProcessError};
 
@@ -67,6 +67,21 @@ fn code_of_process(error: &ProcessError) -> ErrorCode {
     }
 }
 
+/// What a client may want to know besides: whether the guest knows the program. The guest chooses
+/// among these, no more.
+pub(crate) fn reason_of(error: &EngineError) -> Option<Reason> {
+    let (EngineError::Guest(error) | EngineError::Process(ProcessError::Guest(error))) = error
+    else {
+        return None;
+    };
+    let GuestError::Remote { code, .. } = error else { return None };
+    match code.as_str() {
+        "exec_not_found" => Some(Reason::ProgramNotFound),
+        "exec_denied" | "exec_failed" => Some(Reason::ProgramNotExecutable),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +95,21 @@ mod tests {
         let code = "file_not_found".to_owned();
         let error = GuestError::Remote { code, message: String::new() };
         assert_eq!(code_of(&error.into()), ErrorCode::FileNotFound);
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_has_its_reason_however_it_was_asked_for() {
+        for (word, reason) in [
+            ("exec_not_found", Some(Reason::ProgramNotFound)),
+            ("exec_denied", Some(Reason::ProgramNotExecutable)),
+            ("exec_failed", Some(Reason::ProgramNotExecutable)),
+            ("cwd_not_found", None),
+            ("program_not_found", None),
+        ] {
+            let error = GuestError::Remote { code: word.to_owned(), message: String::new() };
+            assert_eq!(reason_of(&error.clone().into()), reason, "{word}");
+            assert_eq!(reason_of(&ProcessError::Guest(error).into()), reason, "{word}");
+        }
     }
 
     #[test]

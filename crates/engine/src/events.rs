@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forkd_types::{SandboxId, SnapshotTag, limit};
+use forkd_types::{EventType, SandboxId, SnapshotTag, limit};
 use tokio::sync::Notify;
 
 use crate::{Operation, Sandbox, Snapshot};
@@ -70,19 +70,23 @@ impl Change {
     /// Its name: what changed, a dot, and how.
     #[must_use]
     pub const fn name(&self) -> &'static str {
+        self.event_type().name()
+    }
+
+    const fn event_type(&self) -> EventType {
         match self {
-            Self::Sandbox(SandboxChange::Started, _) => "sandbox.started",
-            Self::Sandbox(SandboxChange::State, _) => "sandbox.state",
-            Self::Sandbox(SandboxChange::Dead, _) => "sandbox.dead",
-            Self::Sandbox(SandboxChange::Removed, _) => "sandbox.removed",
-            Self::Snapshot(SnapshotChange::Writing, _) => "snapshot.writing",
-            Self::Snapshot(SnapshotChange::Ready, _) => "snapshot.ready",
-            Self::Snapshot(SnapshotChange::Durable, _) => "snapshot.durable",
-            Self::Snapshot(SnapshotChange::Failed, _) => "snapshot.failed",
-            Self::Snapshot(SnapshotChange::Removed, _) => "snapshot.removed",
-            Self::Operation(OperationChange::Started, _) => "operation.started",
-            Self::Operation(OperationChange::Progress, _) => "operation.progress",
-            Self::Operation(OperationChange::Ended, _) => "operation.ended",
+            Self::Sandbox(SandboxChange::Started, _) => EventType::SandboxStarted,
+            Self::Sandbox(SandboxChange::State, _) => EventType::SandboxState,
+            Self::Sandbox(SandboxChange::Dead, _) => EventType::SandboxDead,
+            Self::Sandbox(SandboxChange::Removed, _) => EventType::SandboxRemoved,
+            Self::Snapshot(SnapshotChange::Writing, _) => EventType::SnapshotWriting,
+            Self::Snapshot(SnapshotChange::Ready, _) => EventType::SnapshotReady,
+            Self::Snapshot(SnapshotChange::Durable, _) => EventType::SnapshotDurable,
+            Self::Snapshot(SnapshotChange::Failed, _) => EventType::SnapshotFailed,
+            Self::Snapshot(SnapshotChange::Removed, _) => EventType::SnapshotRemoved,
+            Self::Operation(OperationChange::Started, _) => EventType::OperationStarted,
+            Self::Operation(OperationChange::Progress, _) => EventType::OperationProgress,
+            Self::Operation(OperationChange::Ended, _) => EventType::OperationEnded,
         }
     }
 

@@ -33,6 +33,8 @@ mod operation;
 mod sandboxes;
 mod snapshots;
 mod tally;
+#[cfg(test)]
+mod tests;
 
 pub use branch::{BranchProbe, ProbedBranch};
 pub use config::{AcceleratorChoice, EngineConfig, UnknownAccelerator};

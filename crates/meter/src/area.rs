@@ -1,12 +1,12 @@
 //! Memory to write to, page by page.
 
 use std::hint::black_box;
+use std::num::NonZeroU64;
 
-use crate::args::{Order, Touch};
+use forkd_meter_protocol::{Order, PAGES_PER_MIB, Touch};
 
 /// Words of eight bytes in a page of 4 KiB.
 const WORDS_PER_PAGE: usize = 512;
-const PAGES_PER_MIB: u64 = 256;
 
 /// Pages, all of them written with content that cannot be compressed. The first word may lie within
 /// a page of the machine; one word for every page of ours is still one for each of theirs.
@@ -19,9 +19,11 @@ pub(crate) struct Area {
 
 impl Area {
     /// Writes `mib` MiB.
-    pub(crate) fn filled(mib: u64) -> Result<Self, String> {
-        let pages = usize::try_from(mib * PAGES_PER_MIB).map_err(|error| error.to_string())?;
-        let count = pages.checked_mul(WORDS_PER_PAGE).ok_or("the area is too large")?;
+    pub(crate) fn filled(mib: NonZeroU64) -> Result<Self, String> {
+        let mib = mib.get();
+        let pages = mib.checked_mul(PAGES_PER_MIB).and_then(|pages| usize::try_from(pages).ok());
+        let count = pages.and_then(|pages| pages.checked_mul(WORDS_PER_PAGE));
+        let count = count.ok_or("the area is too large")?;
         let mut words = Vec::new();
         words.try_reserve_exact(count).map_err(|error| format!("take {mib} MiB: {error}"))?;
         let mut random = Random(mib);
@@ -94,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_round_in_order_changes_every_page_again_and_again() {
-        let mut area = Area::filled(1).unwrap();
+        let mut area = Area::filled(NonZeroU64::MIN).unwrap();
         for touch in [Touch::Word, Touch::Page, Touch::Word] {
             let before = area.words.clone();
             area.write(area.pages(), Order::Sequential, touch);
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn random_order_reaches_pages_of_the_whole_area() {
-        let mut area = Area::filled(1).unwrap();
+        let mut area = Area::filled(NonZeroU64::MIN).unwrap();
         let before = area.words.clone();
         area.write(64, Order::Random, Touch::Word);
         let changed = changed(&before, &area);

@@ -3,18 +3,18 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::args::FOREGROUND;
+/// The word after the request that makes us be the program rather than start it.
+pub(crate) const FOREGROUND: &str = "--foreground";
 
 /// How the first line begins when the program could not start.
 pub(crate) const FAILED: &str = "failed: ";
 
-/// Starts ourselves again with the same arguments and returns what the new process says when it is
+/// Starts ourselves again with the same request and returns what the new process says when it is
 /// ready. It keeps none of our streams, so whoever waits for their end does not wait for it.
-pub(crate) fn start(arguments: &[String]) -> Result<String, String> {
+pub(crate) fn start(request: &str) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|error| format!("find ourselves: {error}"))?;
     let mut child = Command::new(program)
-        .args(arguments)
-        .arg(FOREGROUND)
+        .args([request, FOREGROUND])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

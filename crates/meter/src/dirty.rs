@@ -1,34 +1,33 @@
-//! `dirty`: holds pages that were written.
-//!
-//! It knows two words: `again` writes one word of each page, so that all are dirty since that
-//! instant; `stop` gives the memory back.
+//! `dirty`: holds pages that were written, and writes one word of each again when it is asked to,
+//! so that all are dirty since that instant.
 
+use std::num::NonZeroU64;
 use std::time::Instant;
 
-use crate::area::Area;
-use crate::args::{DirtyOptions, Order, Touch};
-use crate::control::{self, After};
-use crate::output::say;
+use forkd_meter_protocol::{Dirtied, Order, Question, Touch};
 
-/// Holds the memory until told to stop.
-pub(crate) fn run(options: DirtyOptions) -> Result<(), String> {
+use crate::area::Area;
+use crate::control::{self, After};
+use crate::say::say;
+
+/// Holds so many MiB, for as long as the guest lives.
+pub(crate) fn run(mib: NonZeroU64) -> Result<(), String> {
     let socket = control::socket("dirty");
     let listener = control::listen(&socket)?;
     let begun = Instant::now();
-    let mut area = Area::filled(options.mib)?;
-    say(&written(&area, begun))?;
-    control::serve(&listener, &socket, |word| match word {
-        "again" => {
+    let mut area = Area::filled(mib)?;
+    say(&dirtied(&area, begun))?;
+    control::serve(&listener, &socket, |question| {
+        (question == Question::DirtyAgain).then(|| {
             let begun = Instant::now();
             area.write(area.pages(), Order::Sequential, Touch::Word);
-            Some((written(&area, begun), After::Continue))
-        }
-        "stop" => Some(("{}".to_owned(), After::Stop)),
-        _ => None,
+            (dirtied(&area, begun), After::Continue)
+        })
     });
     Ok(())
 }
 
-fn written(area: &Area, begun: Instant) -> String {
-    format!(r#"{{"pages":{},"took_us":{}}}"#, area.pages(), begun.elapsed().as_micros())
+fn dirtied(area: &Area, begun: Instant) -> Dirtied {
+    let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    Dirtied { pages: area.pages() as u64, took_us }
 }

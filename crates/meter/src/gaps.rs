@@ -3,10 +3,9 @@
 //! All memory is there before the measurement; a note is a look at one number, and a write only
 //! when the gap is the longest of its millisecond.
 
-use std::fmt::Write as _;
+use std::time::Duration;
 
-/// One interval.
-const BUCKET_NS: u64 = 1_000_000;
+use forkd_meter_protocol::INTERVAL_NS;
 
 /// The longest gap that began in each interval since the start.
 #[derive(Debug)]
@@ -15,10 +14,11 @@ pub(crate) struct GapLog {
 }
 
 impl GapLog {
-    /// A log of at most `most_ms` milliseconds.
-    pub(crate) fn new(most_ms: u64) -> Self {
+    /// A log of so much time.
+    pub(crate) fn over(time: Duration) -> Self {
+        let intervals = time.as_nanos().div_ceil(INTERVAL_NS.into());
         // Other than 0, so that every page of it is written here and not in the measurement.
-        let mut longest_ns = vec![1; usize::try_from(most_ms).unwrap_or(0)];
+        let mut longest_ns = vec![1; usize::try_from(intervals).unwrap_or(0)];
         std::hint::black_box(longest_ns.as_mut_slice()).fill(0);
         Self { longest_ns }
     }
@@ -26,7 +26,7 @@ impl GapLog {
     /// Notes a gap that began `at_ns` after the start. False when the log has no room for it.
     #[inline]
     pub(crate) fn note(&mut self, at_ns: u64, gap_ns: u64) -> bool {
-        let bucket = usize::try_from(at_ns / BUCKET_NS).unwrap_or(usize::MAX);
+        let bucket = usize::try_from(at_ns / INTERVAL_NS).unwrap_or(usize::MAX);
         match self.longest_ns.get_mut(bucket) {
             Some(longest) => {
                 if gap_ns > *longest {
@@ -38,17 +38,11 @@ impl GapLog {
         }
     }
 
-    /// The numbers of the first `spun_ns` nanoseconds as a JSON list.
-    pub(crate) fn to_json(&self, spun_ns: u64) -> String {
-        let used = usize::try_from(spun_ns.div_ceil(BUCKET_NS)).unwrap_or(usize::MAX);
-        let mut text = String::from("[");
-        for (index, gap) in self.longest_ns.iter().take(used).enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            // Writing to a string does not fail.
-            write!(text, "{comma}{gap}").ok();
-        }
-        text.push(']');
-        text
+    /// The numbers of the first `spun_ns` nanoseconds.
+    pub(crate) fn within(mut self, spun_ns: u64) -> Vec<u64> {
+        let used = usize::try_from(spun_ns.div_ceil(INTERVAL_NS)).unwrap_or(usize::MAX);
+        self.longest_ns.truncate(used);
+        self.longest_ns
     }
 }
 
@@ -58,18 +52,17 @@ mod tests {
 
     #[test]
     fn each_millisecond_keeps_its_longest_gap_by_where_the_gap_began() {
-        let mut log = GapLog::new(4);
+        let mut log = GapLog::over(Duration::from_millis(4));
         assert!(log.note(0, 300));
         assert!(log.note(500_000, 2_000_000), "it ends in another millisecond");
         assert!(log.note(900_000, 700));
         assert!(log.note(2_999_999, 5));
-        assert_eq!(log.to_json(3_000_000), "[2000000,0,5]");
-        assert_eq!(log.to_json(2_500_000), "[2000000,0,5]", "a begun millisecond counts");
+        assert_eq!(log.within(2_500_000), [2_000_000, 0, 5], "a begun millisecond counts");
     }
 
     #[test]
     fn a_full_log_says_so() {
-        let mut log = GapLog::new(2);
+        let mut log = GapLog::over(Duration::from_millis(2));
         assert!(log.note(1_999_999, 1));
         assert!(!log.note(2_000_000, 1));
     }

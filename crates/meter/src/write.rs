@@ -1,17 +1,18 @@
 //! `write`: writes pages all the time and counts them.
 //!
-//! It knows two words: `count` gives the pages written so far and the guest's time, so that two
-//! answers give the throughput between them; `stop`.
+//! Its answer is the pages written so far and the guest's time, so that two answers give the
+//! throughput between them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forkd_meter_protocol::{PAGES_PER_MIB, Question, Rate, Write, Written};
+
 use crate::area::Area;
-use crate::args::{Rate, WriteOptions};
 use crate::control::{self, After};
-use crate::output::say;
+use crate::say::say;
 
 /// At full speed, pages between two updates of the count.
 const BATCH_PAGES: usize = 64;
@@ -19,8 +20,10 @@ const BATCH_PAGES: usize = 64;
 /// At a given rate, how often pages are written.
 const PERIOD: Duration = Duration::from_millis(5);
 
-/// Pages of a MiB times the milliseconds of the period, by milliseconds of a second.
-const PAGES_PER_PERIOD_OF_1000_MIB_PER_SECOND: u64 = 256 * 5;
+/// Periods of a second.
+const PERIODS_PER_SECOND: u64 = 200;
+
+const _: () = assert!(PERIOD.as_millis() * PERIODS_PER_SECOND as u128 == 1000);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -28,8 +31,8 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// Writes until told to stop.
-pub(crate) fn run(options: WriteOptions) -> Result<(), String> {
+/// Writes for as long as the guest lives.
+pub(crate) fn run(options: Write) -> Result<(), String> {
     let socket = control::socket("write");
     let listener = control::listen(&socket)?;
     let area = Area::filled(options.mib)?;
@@ -41,21 +44,20 @@ pub(crate) fn run(options: WriteOptions) -> Result<(), String> {
         .map_err(|error| format!("start a thread: {error}"))?;
     let begun = Instant::now();
     say(&count(&shared, begun))?;
-    control::serve(&listener, &socket, |word| match word {
-        "count" => Some((count(&shared, begun), After::Continue)),
-        "stop" => Some((count(&shared, begun), After::Stop)),
-        _ => None,
+    control::serve(&listener, &socket, |question| {
+        let asked = question == Question::CountWritten;
+        asked.then(|| (count(&shared, begun), After::Continue))
     });
     shared.stop.store(true, Ordering::Relaxed);
     writer.join().map_err(|_| "the writer failed".to_owned())
 }
 
-fn count(shared: &Shared, begun: Instant) -> String {
+fn count(shared: &Shared, begun: Instant) -> Written {
     let pages = shared.pages.load(Ordering::Relaxed);
-    format!(r#"{{"pages":{pages},"at_ns":{}}}"#, begun.elapsed().as_nanos())
+    Written { pages, at_ns: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX) }
 }
 
-fn write(mut area: Area, options: WriteOptions, shared: &Shared) {
+fn write(mut area: Area, options: Write, shared: &Shared) {
     let mut due = Instant::now();
     let mut owed = 0;
     while !shared.stop.load(Ordering::Relaxed) {
@@ -63,7 +65,7 @@ fn write(mut area: Area, options: WriteOptions, shared: &Shared) {
             Rate::Max => BATCH_PAGES,
             Rate::MibPerSecond(rate) => {
                 due = wait_until(due + PERIOD);
-                pages_due(rate, &mut owed)
+                pages_due(rate.get().into(), &mut owed)
             }
         };
         area.write(pages, options.order, options.touch);
@@ -71,11 +73,12 @@ fn write(mut area: Area, options: WriteOptions, shared: &Shared) {
     }
 }
 
-/// How many pages are due in a period at `rate` MiB/s; `owed` carries what is less than a page.
+/// How many pages are due in a period at `rate` MiB/s; `owed` carries what is less than a page, in
+/// pages per second.
 fn pages_due(rate: u64, owed: &mut u64) -> usize {
-    *owed += rate * PAGES_PER_PERIOD_OF_1000_MIB_PER_SECOND;
-    let pages = *owed / 1000;
-    *owed %= 1000;
+    *owed += rate * PAGES_PER_MIB;
+    let pages = *owed / PERIODS_PER_SECOND;
+    *owed %= PERIODS_PER_SECOND;
     usize::try_from(pages).unwrap_or(usize::MAX)
 }
 
@@ -93,7 +96,9 @@ fn wait_until(due: Instant) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Order, Touch};
+    use std::num::NonZeroU64;
+
+    use forkd_meter_protocol::{Order, Touch};
 
     #[test]
     fn the_rate_is_kept_down_to_parts_of_a_page() {
@@ -113,11 +118,11 @@ mod tests {
 
     #[test]
     fn pages_are_counted_while_they_are_written() {
-        let options =
-            WriteOptions { mib: 1, rate: Rate::Max, order: Order::Random, touch: Touch::Page };
+        let (order, touch) = (Order::Random, Touch::Page);
+        let options = Write { mib: NonZeroU64::MIN, rate: Rate::Max, order, touch };
         let shared = Arc::new(Shared::default());
         let seen = Arc::clone(&shared);
-        let area = Area::filled(1).unwrap();
+        let area = Area::filled(NonZeroU64::MIN).unwrap();
         let writer = thread::spawn(move || write(area, options, &seen));
         while shared.pages.load(Ordering::Relaxed) < 1000 {
             thread::yield_now();

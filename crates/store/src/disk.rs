@@ -18,7 +18,7 @@ use forkd_types::{ByteCount, LayerId, PageRun};
 use rustix::io::Errno;
 
 use crate::StoreError;
-use crate::edge::{Edge, reach};
+use crate::failpoint::{Failpoint, reach};
 
 /// Bytes copied at once.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
@@ -56,11 +56,11 @@ pub(crate) fn write_durable<T>(
 ) -> Result<T, StoreError> {
     let unfinished = unfinished(path);
     let written =
-        reach(Edge::Writing(&unfinished)).and_then(|()| fresh(&unfinished)).and_then(|file| {
+        reach(Failpoint::Writing(&unfinished)).and_then(|()| fresh(&unfinished)).and_then(|file| {
             let value = write(&file)?;
-            reach(Edge::Written(&unfinished))?;
+            reach(Failpoint::Written(&unfinished))?;
             file.sync_all()?;
-            reach(Edge::Flushed(&unfinished))?;
+            reach(Failpoint::Flushed(&unfinished))?;
             rename(&unfinished, path)?;
             Ok(value)
         });
@@ -77,9 +77,9 @@ pub(crate) fn write_durable<T>(
 /// finds all of it or what was there before. Not durable.
 pub(crate) fn put(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     let unfinished = unfinished(path);
-    let written = reach(Edge::Writing(&unfinished))
+    let written = reach(Failpoint::Writing(&unfinished))
         .and_then(|()| write(&unfinished))
-        .and_then(|()| reach(Edge::Written(&unfinished)))
+        .and_then(|()| reach(Failpoint::Written(&unfinished)))
         .and_then(|()| rename(&unfinished, path));
     if written.is_err() {
         // The error that matters is the first one; a leftover is removed at the next start.
@@ -96,9 +96,9 @@ fn unfinished(path: &Path) -> PathBuf {
 }
 
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    reach(Edge::Renaming { from, to })?;
+    reach(Failpoint::Renaming { from, to })?;
     fs::rename(from, to)?;
-    reach(Edge::Renamed { from, to })
+    reach(Failpoint::Renamed { from, to })
 }
 
 pub(crate) fn fresh(path: &Path) -> io::Result<File> {
@@ -108,15 +108,15 @@ pub(crate) fn fresh(path: &Path) -> io::Result<File> {
 pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {
     File::open(path)
         .and_then(|directory| directory.sync_all())
-        .and_then(|()| reach(Edge::DirectoryFlushed(path)))
+        .and_then(|()| reach(Failpoint::DirectoryFlushed(path)))
         .map_err(|source| StoreError::file("make durable", path, source))
 }
 
 /// Removes a file, which need not be there.
 pub(crate) fn remove(path: &Path) {
-    let removed = reach(Edge::Removing(path))
+    let removed = reach(Failpoint::Removing(path))
         .and_then(|()| fs::remove_file(path))
-        .and_then(|()| reach(Edge::Removed(path)));
+        .and_then(|()| reach(Failpoint::Removed(path)));
     if let Err(error) = removed
         && error.kind() != io::ErrorKind::NotFound
     {

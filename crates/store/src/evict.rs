@@ -31,7 +31,7 @@ impl StoreFiles {
         let id = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
         let mut layers: Vec<(u64, HotUsage)> = entries
             .filter_map(id)
-            .map(|id| (self.last_use(&id), HotUsage { bytes: self.hot_bytes(&id), id }))
+            .map(|id| (self.known().last_use(&id), HotUsage { bytes: self.hot_bytes(&id), id }))
             .collect();
         layers.sort_by(|(at, a), (bt, b)| (at, &a.id).cmp(&(bt, &b.id)));
         layers.into_iter().map(|(_, layer)| layer).collect()
@@ -85,7 +85,7 @@ impl StoreFiles {
         }
         // It takes the place of the hot one for good, so it is read before.
         self.check_durable(id)?;
-        let turn = self.turn(id);
+        let turn = self.known().turn(id);
         let _turn = match turn.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(turn)) => PoisonError::into_inner(turn),
@@ -180,7 +180,7 @@ mod tests {
         let store = Store::new();
         let id = store.layer(1);
         store.files.publish_layer(&id).unwrap();
-        let turn = store.files.turn(&id);
+        let turn = store.files.known().turn(&id);
         let opening = turn.lock().unwrap();
         store.files.evict(ByteCount::ZERO, &|_| false);
         assert!(store.is_hot(&id));

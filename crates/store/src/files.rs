@@ -28,7 +28,7 @@ use crate::known::Known;
 pub struct StoreFiles {
     state: PathBuf,
     hot: PathBuf,
-    memory: Arc<Known>,
+    known: Arc<Known>,
 }
 
 impl StoreFiles {
@@ -38,8 +38,8 @@ impl StoreFiles {
     /// # Errors
     /// When a directory cannot be created.
     pub fn open(state: &Path, hot: &Path) -> Result<Self, StoreError> {
-        let memory = Arc::default();
-        let files = Self { state: state.to_owned(), hot: hot.to_owned(), memory };
+        let known = Arc::default();
+        let files = Self { state: state.to_owned(), hot: hot.to_owned(), known };
         for directory in [
             files.state.clone(),
             files.hot.clone(),
@@ -58,8 +58,9 @@ impl StoreFiles {
         Ok(files)
     }
 
-    pub(crate) fn memory(&self) -> &Known {
-        &self.memory
+    /// What this process knows of them.
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
     }
 
     /// The directory of durable files.
@@ -153,12 +154,12 @@ impl StoreFiles {
         {
             remove(&path);
         }
-        self.forget_layer(id);
+        self.known().forget_layer(id);
     }
 
     /// Removes the hot copy of a layer with what belongs to it.
     pub(crate) fn remove_hot(&self, id: &LayerId) {
-        self.forget_good(id);
+        self.known().forget_good(id);
         self.remove_view(id);
         for path in [self.hot_index(id), self.hot_pages(id), self.hot_device_state(id)] {
             remove(&path);
@@ -174,7 +175,7 @@ impl StoreFiles {
     /// Removes a disk overlay.
     pub fn remove_overlay(&self, id: &OverlayId) {
         remove(&self.overlay(id));
-        self.forget_overlay(id);
+        self.known().forget_overlay(id);
     }
 
     /// Removes the hot files of one VM.

@@ -1,10 +1,10 @@
 //! Several layers as one.
 
-use forkd_types::{ByteCount, LayerId, PageCount, PageRun};
+use forkd_types::{ByteCount, LayerId, PageRun};
 
-use crate::chain::{overlay, runs_of, union};
 use crate::disk::{copy_runs, reserve};
-use crate::{Layer, LayerIndex, LayerWriter, ResolvedRun, StoreError, StoreFiles, resolve};
+use crate::resolve::{ResolvedRun, overlay, resolve, runs_of, union, within};
+use crate::{Layer, LayerIndex, LayerWriter, StoreError, StoreFiles};
 
 /// Writes the pages of `chain`, base first, into one base layer that depends on no other.
 ///
@@ -70,17 +70,6 @@ const NO_LAYER: usize = usize::MAX;
 #[must_use]
 pub fn stored_union(chain: &[&Layer]) -> Vec<PageRun> {
     union(chain.iter().flat_map(|layer| layer.index.stored.iter().copied()).collect())
-}
-
-/// The parts of `runs`, which are ascending, that lie in `window`.
-pub(crate) fn within(runs: &[PageRun], window: PageRun) -> Vec<PageRun> {
-    let first = runs.partition_point(|run| run.end() <= window.start);
-    let clip = |run: &PageRun| {
-        let start = run.start.max(window.start);
-        let end = run.end().min(window.end());
-        PageRun { start, count: PageCount::new(end.get() - start.get()) }
-    };
-    runs[first..].iter().take_while(|run| run.start < window.end()).map(clip).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forkd_types::{ByteCount, LayerId, OverlayId};
 
-use crate::{FileSum, StoreError, StoreFiles, space};
+use crate::{FileChecksum, StoreError, space};
 
 /// Shared by all clones of a [`StoreFiles`].
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ struct Files {
     /// Hot layers whose pages are what was written.
     good: BTreeSet<LayerId>,
     /// Frozen overlays that are on the disk and hold this.
-    overlays: BTreeMap<OverlayId, FileSum>,
+    overlays: BTreeMap<OverlayId, FileChecksum>,
     /// The same of durable layers.
     durable: BTreeSet<LayerId>,
     /// When a layer was used last: the count of uses until then.
@@ -33,52 +33,52 @@ struct Files {
     uses: u64,
 }
 
-impl StoreFiles {
-    fn known(&self) -> MutexGuard<'_, Files> {
-        self.memory().files.lock().unwrap_or_else(PoisonError::into_inner)
+impl Known {
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_good(&self, id: &LayerId) -> bool {
-        self.known().good.contains(id)
+        self.files().good.contains(id)
     }
 
     pub(crate) fn note_good(&self, id: &LayerId) {
-        self.known().good.insert(id.clone());
+        self.files().good.insert(id.clone());
     }
 
     pub(crate) fn is_durable_good(&self, id: &LayerId) -> bool {
-        self.known().durable.contains(id)
+        self.files().durable.contains(id)
     }
 
     pub(crate) fn note_durable_good(&self, id: &LayerId) {
-        self.known().durable.insert(id.clone());
+        self.files().durable.insert(id.clone());
     }
 
     /// The hot copy is gone or suspect.
     pub(crate) fn forget_good(&self, id: &LayerId) {
-        self.known().good.remove(id);
+        self.files().good.remove(id);
     }
 
-    pub(crate) fn known_overlay(&self, id: &OverlayId) -> Option<FileSum> {
-        self.known().overlays.get(id).copied()
+    pub(crate) fn known_overlay(&self, id: &OverlayId) -> Option<FileChecksum> {
+        self.files().overlays.get(id).copied()
     }
 
-    pub(crate) fn note_overlay(&self, id: &OverlayId, sum: FileSum) {
-        self.known().overlays.insert(id.clone(), sum);
+    pub(crate) fn note_overlay(&self, id: &OverlayId, checksum: FileChecksum) {
+        self.files().overlays.insert(id.clone(), checksum);
     }
 
     /// The overlay is gone.
     pub(crate) fn forget_overlay(&self, id: &OverlayId) {
-        self.known().overlays.remove(id);
+        self.files().overlays.remove(id);
     }
 
     /// The layer is gone.
     pub(crate) fn forget_layer(&self, id: &LayerId) {
-        let mut known = self.known();
-        known.good.remove(id);
-        known.durable.remove(id);
-        known.used.remove(id);
-        drop(known);
+        let mut files = self.files();
+        files.good.remove(id);
+        files.durable.remove(id);
+        files.used.remove(id);
+        drop(files);
         let mut turns = self.turns();
         if turns.get(id).is_some_and(|turn| Arc::strong_count(turn) == 1) {
             turns.remove(id);
@@ -86,19 +86,19 @@ impl StoreFiles {
     }
 
     pub(crate) fn note_use(&self, id: &LayerId) {
-        let mut known = self.known();
-        known.uses += 1;
-        let now = known.uses;
-        known.used.insert(id.clone(), now);
+        let mut files = self.files();
+        files.uses += 1;
+        let now = files.uses;
+        files.used.insert(id.clone(), now);
     }
 
     /// Orders layers by their last use; those that nobody has used yet come first.
     pub(crate) fn last_use(&self, id: &LayerId) -> u64 {
-        self.known().used.get(id).copied().unwrap_or(0)
+        self.files().used.get(id).copied().unwrap_or(0)
     }
 
     fn turns(&self) -> MutexGuard<'_, BTreeMap<LayerId, Arc<Mutex<()>>>> {
-        self.memory().turns.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whoever holds the returned lock is the only one who opens, makes or evicts this layer's hot
@@ -107,9 +107,14 @@ impl StoreFiles {
         Arc::clone(self.turns().entry(id.clone()).or_default())
     }
 
-    /// Promises space for the file at `path`, which is going to be written: what others ask for
+    /// Promises space for the file at `path` in `directory`, which is going to be written: what others ask for
     /// until the promise is dropped must fit besides.
-    pub(crate) fn promise(&self, path: &Path, bytes: ByteCount) -> Result<(), StoreError> {
+    pub(crate) fn promise(
+        &self,
+        directory: &Path,
+        path: &Path,
+        bytes: ByteCount,
+    ) -> Result<(), StoreError> {
         let mut promised = self.promises();
         let outstanding: ByteCount = promised
             .iter()
@@ -118,7 +123,7 @@ impl StoreFiles {
                 ByteCount::new(bytes.get().saturating_sub(written))
             })
             .sum();
-        space::require(self.hot(), bytes + outstanding)?;
+        space::require(directory, bytes + outstanding)?;
         promised.insert(path.to_owned(), bytes);
         Ok(())
     }
@@ -128,7 +133,7 @@ impl StoreFiles {
     }
 
     fn promises(&self) -> MutexGuard<'_, BTreeMap<PathBuf, ByteCount>> {
-        self.memory().promised.lock().unwrap_or_else(PoisonError::into_inner)
+        self.promised.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,7 +9,7 @@ use forkd_types::{ByteCount, LayerId, PAGE_BYTES, PageIndex, PageRun};
 use rustix::fs::SeekFrom;
 
 use crate::disk::put;
-use crate::edge::{Edge, reach};
+use crate::failpoint::{Failpoint, reach};
 use crate::{LayerIndex, LayerKind, StoreError, StoreFiles};
 
 /// A layer being written. Dropped before it is sealed, it leaves nothing.
@@ -44,13 +44,13 @@ impl LayerWriter {
     ) -> Result<Self, StoreError> {
         let id = LayerId::random();
         let path = files.hot_pages(&id);
-        files.promise(&path, expected)?;
-        let file = reach(Edge::Writing(&path))
+        files.known().promise(files.hot(), &path, expected)?;
+        let file = reach(Failpoint::Writing(&path))
             .and_then(|()| OpenOptions::new().read(true).write(true).create_new(true).open(&path))
             .and_then(|file| file.set_len(memory.get()).map(|()| file));
         let file = file.map_err(|source| {
             files.remove_layer(&id);
-            files.keep_promise(&path);
+            files.known().keep_promise(&path);
             StoreError::file("create layer", &path, source)
         })?;
         Ok(Self { id, files: files.clone(), file, memory, sealed: false })
@@ -130,9 +130,9 @@ impl LayerWriter {
         let index_path = self.files.hot_index(&self.id);
         put(&index_path, |path| fs::write(path, index.encode()))
             .map_err(|source| StoreError::file("write", &index_path, source))?;
-        self.files.note_good(&self.id);
-        self.files.note_use(&self.id);
-        self.files.keep_promise(&path);
+        self.files.known().note_good(&self.id);
+        self.files.known().note_use(&self.id);
+        self.files.known().keep_promise(&path);
         self.sealed = true;
         Ok(Layer { index, pages: open_pages(&path)? })
     }
@@ -142,7 +142,7 @@ impl Drop for LayerWriter {
     fn drop(&mut self) {
         if !self.sealed {
             self.files.remove_layer(&self.id);
-            self.files.keep_promise(&self.path());
+            self.files.known().keep_promise(&self.path());
         }
     }
 }

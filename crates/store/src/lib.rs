@@ -28,7 +28,7 @@
 //!   a row without its files is damage.
 //! * When a snapshot is `durable`, a crash of the host loses nothing of it.
 //! * Killed at any moment, with or without the power lost, the next process finds each snapshot
-//!   absent, `failed` with the reason, or complete ([`settle`]), and leaves no file that belongs to
+//!   absent, `failed` with the reason, or complete ([`recover`]), and leaves no file that belongs to
 //!   nobody ([`sweep`]). `tests/crash` shows it.
 //! * Device state, overlays of durable snapshots, durable pages and indexes have checksums. What
 //!   this process has not written itself is compared before it is used, once; indexes, device state
@@ -39,10 +39,11 @@
 //! Does not do: know VMs or guests, start children, decide what to delete.
 
 mod chain;
+mod checksum;
 mod disk;
-mod edge;
 mod error;
 mod evict;
+mod failpoint;
 mod file_set;
 mod files;
 mod flatten;
@@ -51,27 +52,29 @@ mod known;
 mod layer;
 mod manifest;
 mod overlay;
+mod part;
 mod publish;
 mod recover;
 mod registry;
+mod resolve;
 mod space;
-mod sum;
 mod view;
 
-pub use chain::{Chain, ChainPages, ResolvedRun, resolve};
-pub use edge::Edge;
-#[cfg(feature = "edges")]
-pub use edge::watch_edges;
+pub use chain::{Chain, ChainPages};
+pub use checksum::FileChecksum;
 pub use error::StoreError;
 pub use evict::HotUsage;
+pub use failpoint::Failpoint;
+#[cfg(feature = "failpoints")]
+pub use failpoint::watch_failpoints;
 pub use file_set::FileSet;
 pub use files::StoreFiles;
 pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
 pub use manifest::{MachineIdentity, SnapshotManifest};
-pub use recover::{Living, settle, sweep};
+pub use recover::{Living, recover, sweep};
 pub use registry::{Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotRow};
+pub use resolve::{ResolvedRun, resolve};
 pub use space::{allocated_bytes, free_bytes};
-pub use sum::FileSum;
 pub use view::{MappingPlan, PlannedRun};

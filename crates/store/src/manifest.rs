@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use forkd_types::{ByteCount, LayerId, OverlayId, SandboxId, SnapshotTag};
 use serde::{Deserialize, Serialize};
 
-use crate::{FileSum, StoreError};
+use crate::{FileChecksum, StoreError};
 
 /// Version of the format. Raised when a program that does not know a change would use a snapshot
 /// wrongly; a field that may be overlooked needs a default, and no other version.
@@ -48,11 +48,11 @@ pub struct SnapshotManifest {
     /// Frozen disk overlays, lowest first; empty for an image without disk.
     pub overlays: Vec<OverlayId>,
     /// Frozen overlays as they were when they became durable.
-    #[serde(default)]
-    pub overlay_sums: BTreeMap<OverlayId, FileSum>,
+    #[serde(default, rename = "overlay_sums")]
+    pub overlay_checksums: BTreeMap<OverlayId, FileChecksum>,
     /// The device state; known when the snapshot is ready.
     #[serde(default)]
-    pub device_state: Option<FileSum>,
+    pub device_state: Option<FileChecksum>,
     /// What the device state needs.
     pub machine: MachineIdentity,
     /// The snapshot below.
@@ -129,7 +129,7 @@ mod tests {
 
     fn manifest() -> SnapshotManifest {
         let overlay: OverlayId = "ly-00000000000000aa".parse().unwrap();
-        let sum = FileSum { bytes: ByteCount::new(4096), crc32: 7 };
+        let checksum = FileChecksum { bytes: ByteCount::new(4096), crc32: 7 };
         SnapshotManifest {
             image: "python".to_owned(),
             image_hash: "ab".to_owned(),
@@ -139,8 +139,8 @@ mod tests {
                 .map(|id| id.parse().unwrap())
                 .to_vec(),
             overlays: vec![overlay.clone()],
-            overlay_sums: BTreeMap::from([(overlay, sum)]),
-            device_state: Some(FileSum { bytes: ByteCount::new(8192), crc32: 9 }),
+            overlay_checksums: BTreeMap::from([(overlay, checksum)]),
+            device_state: Some(FileChecksum { bytes: ByteCount::new(8192), crc32: 9 }),
             machine: MachineIdentity {
                 vmm_version: "7.2.22".to_owned(),
                 accelerator: "tcg".to_owned(),
@@ -165,8 +165,11 @@ mod tests {
             json.as_object_mut().unwrap().remove(added).unwrap();
         }
         let read = SnapshotManifest::decode(&tag(), &json.to_string()).unwrap();
-        let wanted =
-            SnapshotManifest { overlay_sums: BTreeMap::new(), device_state: None, ..manifest() };
+        let wanted = SnapshotManifest {
+            overlay_checksums: BTreeMap::new(),
+            device_state: None,
+            ..manifest()
+        };
         assert_eq!(read, wanted);
     }
 

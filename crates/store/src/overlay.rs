@@ -12,7 +12,7 @@ use std::process::Command;
 use forkd_types::{ByteCount, OverlayId};
 use serde_json::{Value, json};
 
-use crate::edge::{Edge, reach};
+use crate::failpoint::{Failpoint, reach};
 use crate::{StoreError, StoreFiles, space};
 
 impl StoreFiles {
@@ -24,9 +24,9 @@ impl StoreFiles {
         let blank = self.blank_overlay(disk)?;
         let id = OverlayId::random();
         let path = self.overlay(&id);
-        let copied = reach(Edge::Writing(&path))
+        let copied = reach(Failpoint::Writing(&path))
             .and_then(|()| fs::copy(&blank, &path))
-            .and_then(|_| reach(Edge::Written(&path)));
+            .and_then(|_| reach(Failpoint::Written(&path)));
         copied.map_err(|source| {
             self.remove_overlay(&id);
             StoreError::file("create disk overlay", &path, source)

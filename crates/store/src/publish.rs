@@ -10,13 +10,13 @@ use std::sync::PoisonError;
 use forkd_types::{LayerId, OverlayId};
 
 use crate::disk::{checksum_runs, copy_runs, fresh, put, reserve, sync_directory, write_durable};
-use crate::edge::{Edge, reach};
+use crate::failpoint::{Failpoint, reach};
 use crate::layer::{Layer, read_index};
-use crate::{FileSum, LayerIndex, SnapshotManifest, StoreError, StoreFiles, space};
+use crate::{FileChecksum, LayerIndex, SnapshotManifest, StoreError, StoreFiles, space};
 
 impl StoreFiles {
     /// Writes the durable copies of all parts of a snapshot: when this returns they survive a crash
-    /// of the host, and the row that says so may be written. Returns the sums of its overlays.
+    /// of the host, and the row that says so may be written. Returns the checksums of its overlays.
     /// `part_done` is called after each layer and each overlay.
     ///
     /// # Errors
@@ -25,26 +25,29 @@ impl StoreFiles {
         &self,
         manifest: &SnapshotManifest,
         part_done: &mut dyn FnMut(),
-    ) -> Result<BTreeMap<OverlayId, FileSum>, StoreError> {
+    ) -> Result<BTreeMap<OverlayId, FileChecksum>, StoreError> {
         for id in &manifest.layers {
             self.publish_layer(id)?;
             part_done();
         }
-        if let (Some(top), Some(sum)) = (manifest.layers.last(), &manifest.device_state) {
-            self.publish_device_state(top, sum)?;
+        if let (Some(top), Some(checksum)) = (manifest.layers.last(), &manifest.device_state) {
+            self.publish_device_state(top, checksum)?;
         }
-        let mut sums = BTreeMap::new();
+        let mut checksums = BTreeMap::new();
         for id in &manifest.overlays {
-            let sum = match (manifest.overlay_sums.get(id), self.known_overlay(id)) {
-                // It was published with an ancestor, and never changes.
-                (Some(sum), _) => self.require_overlay(id, Some(sum)).map(|()| *sum)?,
-                (None, Some(known)) => known,
-                (None, None) => self.publish_overlay(id)?,
-            };
-            sums.insert(id.clone(), sum);
+            let checksum =
+                match (manifest.overlay_checksums.get(id), self.known().known_overlay(id)) {
+                    // It was published with an ancestor, and never changes.
+                    (Some(checksum), _) => {
+                        self.require_overlay(id, Some(checksum)).map(|()| *checksum)?
+                    }
+                    (None, Some(known)) => known,
+                    (None, None) => self.publish_overlay(id)?,
+                };
+            checksums.insert(id.clone(), checksum);
             part_done();
         }
-        Ok(sums)
+        Ok(checksums)
     }
 
     /// Writes the durable copy of a hot layer: when this returns, it survives a crash of the host.
@@ -77,7 +80,7 @@ impl StoreFiles {
         if let Some(wanted) = index.pages_crc32.filter(|wanted| *wanted != crc) {
             // The hot copy was made from a durable one, and has changed since.
             let how = format!("its pages have the checksum {crc:08x} instead of {wanted:08x}");
-            self.forget_good(&id);
+            self.known().forget_good(&id);
             crate::disk::remove(&self.durable_pages(&id));
             return Err(StoreError::LayerDamaged { id, how });
         }
@@ -85,21 +88,25 @@ impl StoreFiles {
         // The index last: with it the layer counts as there.
         let bytes = index.encode();
         write_durable(&self.durable_index(&id), |file| file.write_all_at(&bytes, 0))?;
-        self.note_durable_good(&id);
+        self.known().note_durable_good(&id);
         Ok(())
     }
 
     /// Writes the durable copy of the device state that belongs to the top layer `id`, unless it is
-    /// there and matches `sum`.
+    /// there and matches `checksum`.
     ///
     /// # Errors
     /// As [`Self::publish_layer`]; [`StoreError::DeviceStateDamaged`] when there is no good copy.
-    pub fn publish_device_state(&self, id: &LayerId, sum: &FileSum) -> Result<(), StoreError> {
+    pub fn publish_device_state(
+        &self,
+        id: &LayerId,
+        checksum: &FileChecksum,
+    ) -> Result<(), StoreError> {
         let durable = self.durable_device_state(id);
-        if File::open(&durable).and_then(FileSum::of).is_ok_and(|found| found == *sum) {
+        if File::open(&durable).and_then(FileChecksum::of).is_ok_and(|found| found == *checksum) {
             return Ok(());
         }
-        let hot = self.require_device_state(id, Some(sum))?;
+        let hot = self.require_device_state(id, Some(checksum))?;
         let bytes = fs::read(&hot).map_err(|source| StoreError::file("read", &hot, source))?;
         write_durable(&durable, |file| file.write_all_at(&bytes, 0))
     }
@@ -108,18 +115,18 @@ impl StoreFiles {
     ///
     /// # Errors
     /// When the file is missing or the disk fails.
-    pub fn publish_overlay(&self, id: &OverlayId) -> Result<FileSum, StoreError> {
+    pub fn publish_overlay(&self, id: &OverlayId) -> Result<FileChecksum, StoreError> {
         let path = self.overlay(id);
-        let sum = File::open(&path)
+        let checksum = File::open(&path)
             .and_then(|file| {
                 file.sync_all()?;
-                reach(Edge::Flushed(&path))?;
-                FileSum::of(file)
+                reach(Failpoint::Flushed(&path))?;
+                FileChecksum::of(file)
             })
             .map_err(|source| StoreError::file("make durable", &path, source))?;
         sync_directory(&self.state().join("overlays"))?;
-        self.note_overlay(id, sum);
-        Ok(sum)
+        self.known().note_overlay(id, checksum);
+        Ok(checksum)
     }
 
     /// Opens a layer for mapping. A hot copy that this process has not written is first compared
@@ -130,9 +137,9 @@ impl StoreFiles {
     /// [`StoreError::LayerMissing`] when there is no copy, [`StoreError::LayerDamaged`] when there
     /// is no good one.
     pub fn open_layer(&self, id: &LayerId) -> Result<Layer, StoreError> {
-        let turn = self.turn(id);
+        let turn = self.known().turn(id);
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.note_use(id);
+        self.known().note_use(id);
         let opened = Layer::open_hot(self, id).and_then(|layer| self.checked(layer));
         let hot = match opened {
             Ok(layer) => return Ok(layer),
@@ -162,7 +169,7 @@ impl StoreFiles {
     /// durable has no checksum.
     fn checked(&self, layer: Layer) -> Result<Layer, StoreError> {
         let id = &layer.index.id;
-        if self.is_good(id) {
+        if self.known().is_good(id) {
             return Ok(layer);
         }
         let durable = self.durable_copy(id).ok().map(|(index, _)| index);
@@ -177,7 +184,7 @@ impl StoreFiles {
                 return Err(StoreError::LayerDamaged { id: id.clone(), how });
             }
         }
-        self.note_good(id);
+        self.known().note_good(id);
         Ok(layer)
     }
 
@@ -189,7 +196,7 @@ impl StoreFiles {
     /// [`StoreError::LayerMissing`] or [`StoreError::LayerDamaged`] when it is not and cannot be
     /// made good.
     pub fn check_durable(&self, id: &LayerId) -> Result<(), StoreError> {
-        if self.is_durable_good(id) {
+        if self.known().is_durable_good(id) {
             return Ok(());
         }
         let found = self.durable_copy(id).and_then(|(index, _)| {
@@ -202,10 +209,10 @@ impl StoreFiles {
             }
         });
         match found {
-            Ok(()) => self.note_durable_good(id),
+            Ok(()) => self.known().note_durable_good(id),
             Err(error @ (StoreError::LayerDamaged { .. } | StoreError::LayerMissing(_))) => {
                 // Only a hot copy that is known to be good may take the place of a checksum.
-                let hot = Layer::open_hot(self, id).ok().filter(|_| self.is_good(id));
+                let hot = Layer::open_hot(self, id).ok().filter(|_| self.known().is_good(id));
                 let Some(hot) = hot else { return Err(error) };
                 tracing::warn!(layer = %id, %error, "a damaged durable copy is written anew");
                 self.write_durable_layer(hot)?;
@@ -219,18 +226,18 @@ impl StoreFiles {
     /// mapped keep that: the new one takes its name, not its place.
     fn restore_hot(&self, id: &LayerId) -> Result<(), StoreError> {
         let (index, bytes) = self.durable_copy(id)?;
-        self.forget_good(id);
+        self.known().forget_good(id);
         let hot = self.hot_pages(id);
-        self.promise(&hot, index.stored_bytes())?;
+        self.known().promise(self.hot(), &hot, index.stored_bytes())?;
         let restored = self.copy_to_hot(&index);
-        self.keep_promise(&hot);
+        self.known().keep_promise(&hot);
         restored?;
         // The index last: with it the layer counts as there.
         let hot = self.hot_index(id);
         put(&hot, |path| fs::write(path, &bytes))
             .map_err(|source| StoreError::file("write", &hot, source))?;
-        self.note_good(id);
-        self.note_durable_good(id);
+        self.known().note_good(id);
+        self.known().note_durable_good(id);
         Ok(())
     }
 
@@ -299,7 +306,7 @@ mod tests {
         /// What its pages held when it was sealed.
         sealed: Vec<u8>,
         /// Of the device state.
-        sum: FileSum,
+        checksum: FileChecksum,
     }
 
     fn published() -> Store {
@@ -320,11 +327,11 @@ mod tests {
         let layer = writer.seal_delta(&below, runs, vec![PageRun::new(5, 2)]).unwrap();
         let id = layer.index.id;
         fs::write(files.hot_device_state(&id), b"devices").unwrap();
-        let sum = files.sum_device_state(&id).unwrap();
+        let checksum = files.checksum_device_state(&id).unwrap();
         files.publish_layer(&id).unwrap();
-        files.publish_device_state(&id, &sum).unwrap();
+        files.publish_device_state(&id, &checksum).unwrap();
         let sealed = fs::read(files.hot_pages(&id)).unwrap();
-        Store { _state: state, _hot: hot, files, id, sealed, sum }
+        Store { _state: state, _hot: hot, files, id, sealed, checksum }
     }
 
     impl Store {
@@ -342,7 +349,7 @@ mod tests {
             let layer = self.files.open_layer(&self.id).unwrap();
             assert_eq!(layer.index.zero, [PageRun::new(5, 2)], "{what}");
             assert!(fs::read(self.files.hot_pages(&self.id)).unwrap() == self.sealed, "{what}");
-            let device = self.files.require_device_state(&self.id, Some(&self.sum)).unwrap();
+            let device = self.files.require_device_state(&self.id, Some(&self.checksum)).unwrap();
             assert_eq!(fs::read(device).unwrap(), b"devices", "{what}");
         }
 

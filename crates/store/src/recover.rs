@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use forkd_types::{LayerId, OverlayId, SandboxId, SnapshotStatus};
+use forkd_types::{LayerId, LifeCycle as _, OverlayId, SandboxId, SnapshotStatus};
 
 use crate::disk::remove;
 use crate::{FileSet, Layer, Registry, SnapshotManifest, SnapshotRow, StoreError, StoreFiles};
@@ -24,54 +24,55 @@ pub struct Living {
     pub sandboxes: BTreeSet<SandboxId>,
 }
 
-/// Settles all snapshots and returns them, oldest first.
+/// Brings the status of every snapshot in line with what is there, and returns all, oldest first.
 ///
 /// # Errors
 /// When the registry cannot be read. One that cannot be written, because the disk is full, is no
-/// error: the next start settles the same again.
-pub fn settle(registry: &Registry, files: &StoreFiles) -> Result<Vec<SnapshotRow>, StoreError> {
+/// error: the next start finds the same again.
+pub fn recover(registry: &Registry, files: &StoreFiles) -> Result<Vec<SnapshotRow>, StoreError> {
     let mut rows = registry.snapshots()?;
     for row in &mut rows {
-        let before = (row.status, row.error.clone());
-        settle_one(files, row);
-        if before != (row.status, row.error.clone()) {
-            let (tag, status, reason) = (&row.tag, row.status, &row.error);
-            tracing::info!(snapshot = %tag, %status, reason, "settled");
-            if let Err(error) = registry.put_snapshot(row) {
-                tracing::warn!(snapshot = %row.tag, %error, "the registry cannot note its status");
-            }
+        let (status, error) = judge(files, row);
+        if (status, &error) == (row.status, &row.error) {
+            continue;
+        }
+        assert!(
+            status == row.status || row.status.can_become(status),
+            "{} -> {status}",
+            row.status
+        );
+        tracing::info!(snapshot = %row.tag, %status, reason = error, "recovered");
+        (row.status, row.error) = (status, error);
+        if let Err(error) = registry.put_snapshot(row) {
+            tracing::warn!(snapshot = %row.tag, %error, "the registry cannot note its status");
         }
     }
     Ok(rows)
 }
 
-fn settle_one(files: &StoreFiles, row: &mut SnapshotRow) {
-    let problem = match row.status {
-        SnapshotStatus::Writing => Some("the daemon ended while it was written".to_owned()),
+/// What the status of a snapshot is, and why.
+fn judge(files: &StoreFiles, row: &SnapshotRow) -> (SnapshotStatus, Option<String>) {
+    let failed = |reason: String| (SnapshotStatus::Failed, Some(reason));
+    let unchanged = || (row.status, row.error.clone());
+    match row.status {
+        SnapshotStatus::Writing => failed("the daemon ended while it was written".to_owned()),
         SnapshotStatus::Ready if !row.durable && is_cold(files, &row.manifest) => {
-            Some("the host went down before it was durable".to_owned())
+            failed("the host went down before it was durable".to_owned())
         }
-        SnapshotStatus::Ready => {
-            files.look_at_parts(&row.manifest).err().map(|error| error.to_string())
-        }
+        SnapshotStatus::Ready => match files.look_at_parts(&row.manifest) {
+            Ok(()) => unchanged(),
+            Err(error) => failed(error.to_string()),
+        },
         // It was damaged, or it was never complete and lists nothing.
         SnapshotStatus::Failed if row.durable && !row.manifest.layers.is_empty() => {
             match files.check_parts(&row.manifest) {
-                Ok(()) => {
-                    row.status = SnapshotStatus::Ready;
-                    row.error = None;
-                    None
-                }
-                Err(error) if error.is_damage() => Some(error.to_string()),
+                Ok(()) => (SnapshotStatus::Ready, None),
+                Err(error) if error.is_damage() => failed(error.to_string()),
                 // It cannot be told now; the reason that is known stays.
-                Err(_) => None,
+                Err(_) => unchanged(),
             }
         }
-        SnapshotStatus::Failed => None,
-    };
-    if let Some(problem) = problem {
-        row.status = SnapshotStatus::Failed;
-        row.error = Some(problem);
+        SnapshotStatus::Failed => unchanged(),
     }
 }
 
@@ -96,7 +97,7 @@ impl StoreFiles {
         }
         self.require_state_of(manifest)?;
         for id in &manifest.overlays {
-            self.require_overlay_length(id, manifest.overlay_sums.get(id))?;
+            self.require_overlay_length(id, manifest.overlay_checksums.get(id))?;
         }
         Ok(())
     }
@@ -112,7 +113,7 @@ impl StoreFiles {
         }
         self.require_state_of(manifest)?;
         for id in &manifest.overlays {
-            self.require_overlay(id, manifest.overlay_sums.get(id))?;
+            self.require_overlay(id, manifest.overlay_checksums.get(id))?;
         }
         Ok(())
     }
@@ -218,10 +219,10 @@ mod tests {
                 image_hash: String::new(),
                 memory: ByteCount::from_mib(1),
                 vcpus: 1,
-                device_state: Some(self.files.sum_device_state(&layer).unwrap()),
+                device_state: Some(self.files.checksum_device_state(&layer).unwrap()),
                 layers: vec![layer],
                 overlays: vec![overlay],
-                overlay_sums: BTreeMap::new(),
+                overlay_checksums: BTreeMap::new(),
                 machine: MachineIdentity {
                     vmm_version: String::new(),
                     accelerator: String::new(),
@@ -230,7 +231,7 @@ mod tests {
                 parent_tag: None,
                 branched_from: None,
             };
-            manifest.overlay_sums = self.files.publish_parts(&manifest, &mut || ()).unwrap();
+            manifest.overlay_checksums = self.files.publish_parts(&manifest, &mut || ()).unwrap();
             let row = SnapshotRow {
                 tag: tag.parse::<SnapshotTag>().unwrap(),
                 status: SnapshotStatus::Ready,
@@ -247,7 +248,7 @@ mod tests {
         /// As another process does.
         fn recover(&self, living: &Living) -> Vec<SnapshotRow> {
             let files = StoreFiles::open(self.files.state(), self.files.hot()).unwrap();
-            let rows = settle(&self.registry, &files).unwrap();
+            let rows = super::recover(&self.registry, &files).unwrap();
             sweep(&files, &rows, living);
             rows
         }

@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forkd_types::{ByteCount, OverlayId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
+use forkd_types::{
+    ByteCount, Named as _, OverlayId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
+};
 use rusqlite::{Connection, ErrorCode, Row, params};
 use serde::{Deserialize, Serialize};
 
-use crate::edge::{Edge, reach};
+use crate::failpoint::{Failpoint, reach};
 use crate::{SnapshotManifest, StoreError};
 
 /// What the removal of a row may need.
@@ -186,11 +188,11 @@ impl Registry {
     pub fn put_snapshot(&self, row: &SnapshotRow) -> Result<(), StoreError> {
         self.keep_spare();
         let mut connection = self.lock();
-        reach(Edge::RowChanging(row.status.name())).map_err(StoreError::registry)?;
+        reach(Failpoint::RowChanging(row.status.name())).map_err(StoreError::registry)?;
         let change = connection.transaction()?;
         write_snapshot(&change, row)?;
         change.commit()?;
-        reach(Edge::RowChanged(row.status.name())).map_err(StoreError::registry)?;
+        reach(Failpoint::RowChanged(row.status.name())).map_err(StoreError::registry)?;
         if row.durable { flush(&connection) } else { Ok(()) }
     }
 
@@ -233,14 +235,14 @@ impl Registry {
         others: &[SnapshotRow],
     ) -> Result<(), StoreError> {
         let mut connection = self.lock();
-        reach(Edge::RowChanging("removed")).map_err(StoreError::registry)?;
+        reach(Failpoint::RowChanging("removed")).map_err(StoreError::registry)?;
         let change = connection.transaction()?;
         change.execute("DELETE FROM snapshots WHERE tag = ?1", [tag.as_str()])?;
         for row in others {
             write_snapshot(&change, row)?;
         }
         change.commit()?;
-        reach(Edge::RowChanged("removed")).map_err(StoreError::registry)?;
+        reach(Failpoint::RowChanged("removed")).map_err(StoreError::registry)?;
         flush(&connection)
     }
 
@@ -265,6 +267,7 @@ impl Registry {
     /// # Errors
     /// When the database fails.
     pub fn put_sandbox(&self, row: &SandboxRow) -> Result<(), StoreError> {
+        reach(Failpoint::RowChanging("sandbox")).map_err(StoreError::registry)?;
         let overlays = to_json("sandbox", row.id.as_str(), &row.overlays)?;
         let options = to_json("sandbox", row.id.as_str(), &row.options)?;
         self.lock().execute(
@@ -331,7 +334,7 @@ fn write_snapshot(connection: &Connection, row: &SnapshotRow) -> Result<(), Stor
 
 /// Brings all changes so far to the disk.
 fn flush(connection: &Connection) -> Result<(), StoreError> {
-    reach(Edge::RegistryFlushing).map_err(StoreError::registry)?;
+    reach(Failpoint::RegistryFlushing).map_err(StoreError::registry)?;
     let busy: bool = connection.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get(0))?;
     if busy {
         // Somebody else reads the file. What has been committed is flushed all the same by the
@@ -339,7 +342,7 @@ fn flush(connection: &Connection) -> Result<(), StoreError> {
         let busy = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
         return Err(StoreError::registry(busy));
     }
-    reach(Edge::RegistryFlushed).map_err(StoreError::registry)
+    reach(Failpoint::RegistryFlushed).map_err(StoreError::registry)
 }
 
 fn snapshot_row(row: &Row<'_>) -> Result<SnapshotRow, StoreError> {
@@ -353,7 +356,7 @@ fn snapshot_row(row: &Row<'_>) -> Result<SnapshotRow, StoreError> {
     Ok(SnapshotRow {
         manifest: SnapshotManifest::decode(&tag, &manifest)?,
         tag,
-        status: named(&SnapshotStatus::ALL, SnapshotStatus::name, &row.get::<_, String>("status")?)
+        status: SnapshotStatus::from_name(&row.get::<_, String>("status")?)
             .ok_or_else(|| damaged("its status is unknown".to_owned()))?,
         durable: row.get("durable")?,
         created_at: from_unix_ms(row.get("created_unix_ms")?),
@@ -377,17 +380,13 @@ fn sandbox_row(row: &Row<'_>) -> Result<SandboxRow, StoreError> {
         id: name.parse().map_err(|e: forkd_types::IdError| damaged(e.to_string()))?,
         snapshot_tag: tag.parse().map_err(|e: forkd_types::TagError| damaged(e.to_string()))?,
         process: pid.zip(started.and_then(|ticks| u64::try_from(ticks).ok())),
-        state: named(&SandboxState::ALL, SandboxState::name, &row.get::<_, String>("state")?)
+        state: SandboxState::from_name(&row.get::<_, String>("state")?)
             .ok_or_else(|| damaged("its state is unknown".to_owned()))?,
         created_at: from_unix_ms(row.get("created_unix_ms")?),
         overlays: serde_json::from_str(&overlays).map_err(|e| damaged(e.to_string()))?,
         machine: row.get("machine")?,
         options: serde_json::from_str(&options).map_err(|e| damaged(e.to_string()))?,
     })
-}
-
-fn named<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, wanted: &str) -> Option<T> {
-    all.iter().copied().find(|value| name(*value) == wanted)
 }
 
 fn to_json<T: Serialize>(what: &'static str, name: &str, value: &T) -> Result<String, StoreError> {
@@ -412,7 +411,7 @@ mod tests {
     use forkd_types::LayerId;
 
     use super::*;
-    use crate::{FileSum, MachineIdentity};
+    use crate::{FileChecksum, MachineIdentity};
 
     fn snapshot(tag: &str) -> SnapshotRow {
         SnapshotRow {
@@ -427,11 +426,11 @@ mod tests {
                 vcpus: 1,
                 layers: vec![LayerId::random()],
                 overlays: vec![],
-                overlay_sums: BTreeMap::from([(
+                overlay_checksums: BTreeMap::from([(
                     OverlayId::random(),
-                    FileSum { bytes: ByteCount::new(7), crc32: 9 },
+                    FileChecksum { bytes: ByteCount::new(7), crc32: 9 },
                 )]),
-                device_state: Some(FileSum { bytes: ByteCount::new(8), crc32: 10 }),
+                device_state: Some(FileChecksum { bytes: ByteCount::new(8), crc32: 10 }),
                 machine: MachineIdentity {
                     vmm_version: "7.2.22".to_owned(),
                     accelerator: "tcg".to_owned(),

@@ -31,9 +31,9 @@ use forkd_types::{ByteCount, LayerId, PageRun, limit};
 use serde::{Deserialize, Serialize};
 
 use crate::disk::{copy_runs, fresh, put, reserve};
-use crate::flatten::within;
 use crate::layer::open_pages;
-use crate::{Layer, ResolvedRun, StoreError, StoreFiles, resolve, space};
+use crate::resolve::{ResolvedRun, resolve, within};
+use crate::{Layer, StoreError, StoreFiles, space};
 
 /// Pages of one region: what one entry of an upper page table covers.
 const REGION_PAGES: u64 = 512;
@@ -119,10 +119,10 @@ impl StoreFiles {
         let whole = |file: &File| file.metadata().is_ok_and(|m| m.len() == index.memory.get());
         let open = |path: &Path| open_pages(path).ok().filter(whole);
         let open_good = |id: &LayerId| {
-            let turn = self.turn(id);
+            let turn = self.known().turn(id);
             let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-            self.note_use(id);
-            self.is_good(id).then(|| open(&self.hot_pages(id)))?
+            self.known().note_use(id);
+            self.known().is_good(id).then(|| open(&self.hot_pages(id)))?
         };
         let mut files = chain.iter().map(open_good).collect::<Option<Vec<_>>>()?;
         if index.has_pages {

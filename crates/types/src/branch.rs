@@ -2,66 +2,37 @@
 //! fields, table columns and headings of `docs/branch.md`.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use crate::Named as _;
+use crate::name::named;
 
-/// One phase of a branch, in the order in which they happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BranchPhase {
-    /// Space, overlay, sink; the guest runs.
-    Prepare,
-    /// The pause window opens: the vCPUs stop and the disks drain.
-    Pause,
-    /// Everything that is not RAM is written to a file.
-    SaveDeviceState,
-    /// The disk overlay becomes immutable; the source goes on in a new one.
-    FreezeDisk,
-    /// The dirty set is closed and write-protected (or copied, where the mode says so).
-    Protect,
-    /// The guest runs again: the pause window ends.
-    Resume,
-    /// Pages are captured while the guest runs; write faults first.
-    Sweep,
-    /// The layer becomes immutable and the snapshot usable.
-    Seal,
-    /// The snapshot becomes durable.
-    Publish,
+named! {
+    /// One phase of a branch, in the order in which they happen.
+    BranchPhase {
+        /// Space, overlay, sink; the guest runs.
+        Prepare = "prepare",
+        /// The pause window opens: the vCPUs stop and the disks drain.
+        Pause = "pause",
+        /// Everything that is not RAM is written to a file.
+        SaveDeviceState = "save_device_state",
+        /// The disk overlay becomes immutable; the source goes on in a new one.
+        FreezeDisk = "freeze_disk",
+        /// The dirty set is closed and write-protected (or copied, where the mode says so).
+        Protect = "protect",
+        /// The guest runs again: the pause window ends.
+        Resume = "resume",
+        /// Pages are captured while the guest runs; write faults first.
+        Sweep = "sweep",
+        /// The layer becomes immutable and the snapshot usable.
+        Seal = "seal",
+        /// The snapshot becomes durable.
+        Publish = "publish",
+    }
 }
 
 impl BranchPhase {
-    /// All phases in order.
-    pub const ALL: [Self; 9] = [
-        Self::Prepare,
-        Self::Pause,
-        Self::SaveDeviceState,
-        Self::FreezeDisk,
-        Self::Protect,
-        Self::Resume,
-        Self::Sweep,
-        Self::Seal,
-        Self::Publish,
-    ];
-
-    /// The phase's name in spans, metrics, API and documents.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Prepare => "prepare",
-            Self::Pause => "pause",
-            Self::SaveDeviceState => "save_device_state",
-            Self::FreezeDisk => "freeze_disk",
-            Self::Protect => "protect",
-            Self::Resume => "resume",
-            Self::Sweep => "sweep",
-            Self::Seal => "seal",
-            Self::Publish => "publish",
-        }
-    }
-
     /// Whether the guest stands still in this phase.
     #[must_use]
     pub const fn is_in_pause_window(self) -> bool {
@@ -72,40 +43,17 @@ impl BranchPhase {
     }
 }
 
-impl fmt::Display for BranchPhase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Which pages a branch captures, and when.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BranchMode {
-    /// All present pages, before the guest resumes. The snapshot depends on no other.
-    Full,
-    /// Dirty pages, before the guest resumes.
-    Diff,
-    /// Dirty pages, after the guest resumed; write-protected until captured.
-    #[default]
-    Live,
-}
-
-impl BranchMode {
-    /// The mode's name in API, command line and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::Diff => "diff",
-            Self::Live => "live",
-        }
-    }
-}
-
-impl fmt::Display for BranchMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+named! {
+    /// Which pages a branch captures, and when.
+    #[derive(Default)]
+    BranchMode {
+        /// All present pages, before the guest resumes. The snapshot depends on no other.
+        Full = "full",
+        /// Dirty pages, before the guest resumes.
+        Diff = "diff",
+        /// Dirty pages, after the guest resumed; write-protected until captured.
+        #[default]
+        Live = "live",
     }
 }
 
@@ -118,12 +66,7 @@ impl FromStr for BranchMode {
     type Err = UnknownMode;
 
     fn from_str(value: &str) -> Result<Self, UnknownMode> {
-        match value {
-            "full" => Ok(Self::Full),
-            "diff" => Ok(Self::Diff),
-            "live" => Ok(Self::Live),
-            other => Err(UnknownMode(other.chars().take(32).collect())),
-        }
+        Self::from_name(value).ok_or_else(|| UnknownMode(value.chars().take(32).collect()))
     }
 }
 
@@ -158,14 +101,6 @@ impl PhaseTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn phase_names_are_their_serde_names() {
-        for phase in BranchPhase::ALL {
-            let json = serde_json::to_string(&phase).unwrap();
-            assert_eq!(json, format!("\"{}\"", phase.name()));
-        }
-    }
 
     #[test]
     fn exactly_the_phases_between_pause_and_resume_hold_the_guest() {

@@ -9,9 +9,11 @@
 mod branch;
 mod histogram;
 mod id;
+mod kind;
 pub mod limit;
+mod name;
 mod size;
-mod state;
+pub mod state;
 mod stopped;
 
 pub use branch::{BranchMode, BranchPhase, PhaseTimes, UnknownMode};
@@ -19,6 +21,8 @@ pub use histogram::TimeHistogram;
 pub use id::{
     IdError, LayerId, OperationId, OverlayId, ProcessId, SandboxId, SnapshotTag, TagError,
 };
+pub use kind::{EventType, FileKind, OperationKind};
+pub use name::Named;
 pub use size::{ByteCount, PAGE_BYTES, PageCount, PageIndex, PageRun, SizeError};
-pub use state::{SandboxState, SnapshotStatus};
+pub use state::{LifeCycle, OperationState, ProcessState, SandboxState, SnapshotStatus};
 pub use stopped::GuestStopped;

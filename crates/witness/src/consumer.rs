@@ -7,7 +7,7 @@
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 
 use crate::scatter::Scatter;
-use crate::verdict::Complaints;
+use crate::verdict::Violations;
 
 /// Instead of a message: verify everything and answer.
 pub(crate) const CHECK: u64 = u64::MAX;
@@ -21,7 +21,7 @@ pub(crate) fn run(seed: u64) -> io::Result<()> {
 
 fn consume(seed: u64, mut input: impl Read, mut output: impl Write) -> io::Result<()> {
     let scatter = Scatter::new("consumer", seed, PAGES);
-    let mut complaints = Complaints::default();
+    let mut violations = Violations::default();
     let mut taken = 0u64;
     loop {
         let mut bytes = [0; 8];
@@ -31,24 +31,24 @@ fn consume(seed: u64, mut input: impl Read, mut output: impl Write) -> io::Resul
         }
         match u64::from_le_bytes(bytes) {
             CHECK => {
-                scatter.verify_all(taken, &mut complaints);
-                answer(&mut output, taken, &complaints)?;
+                scatter.verify_all(taken, &mut violations);
+                answer(&mut output, taken, &violations)?;
             }
             message => {
                 taken += 1;
-                complaints.expect(taken, message, || "pipe: next message".to_owned());
-                scatter.write(taken, &mut complaints);
+                violations.expect(taken, message, || "pipe: next message".to_owned());
+                scatter.write(taken, &mut violations);
             }
         }
     }
 }
 
 /// Lines of `expected found at`, then `done count taken`.
-fn answer(output: &mut impl Write, taken: u64, complaints: &Complaints) -> io::Result<()> {
-    for complaint in &complaints.told {
-        writeln!(output, "{} {} {}", complaint.expected, complaint.found, complaint.at)?;
+fn answer(output: &mut impl Write, taken: u64, violations: &Violations) -> io::Result<()> {
+    for violation in &violations.listed {
+        writeln!(output, "{} {} {}", violation.expected, violation.found, violation.at)?;
     }
-    writeln!(output, "done {} {taken}", complaints.count)?;
+    writeln!(output, "done {} {taken}", violations.count)?;
     output.flush()
 }
 

@@ -12,7 +12,7 @@ use crate::consumer::CHECK;
 use crate::frame::frames;
 use crate::gate::{Gate, Report};
 use crate::page::Page;
-use crate::verdict::{Complaint, Complaints, Verdict};
+use crate::verdict::{Verdict, Violation, Violations};
 
 /// Where `write` listens, in the abstract name space: there is nothing to clean up.
 const NAME: &str = "forkd-witness";
@@ -41,9 +41,9 @@ pub(crate) struct Consumer {
 
 impl Consumer {
     /// What it found, and how many messages it has taken.
-    fn check(&mut self) -> io::Result<(Complaints, u64)> {
+    fn check(&mut self) -> io::Result<(Violations, u64)> {
         self.input.write_all(&CHECK.to_le_bytes())?;
-        let mut complaints = Complaints::default();
+        let mut violations = Violations::default();
         loop {
             let mut line = String::new();
             self.output.read_line(&mut line)?;
@@ -52,11 +52,11 @@ impl Consumer {
             let (second, rest) = rest.split_once(' ').unwrap_or((rest, ""));
             let number = |text: &str| text.parse::<u64>().map_err(|_| bad());
             if first == "done" {
-                complaints.count = number(second)?;
-                return Ok((complaints, number(rest)?));
+                violations.count = number(second)?;
+                return Ok((violations, number(rest)?));
             }
             let (expected, found) = (number(first)?, number(second)?);
-            complaints.told.push(Complaint { at: rest.to_owned(), expected, found });
+            violations.listed.push(Violation { at: rest.to_owned(), expected, found });
         }
     }
 }
@@ -98,25 +98,25 @@ fn judge(reports: Vec<Report>, consumer: &mut Consumer, seed: u64) -> Verdict {
     let mut verdict = Verdict { seed, writes: vec![0; reports.len() - 1], ..Verdict::default() };
     for report in reports {
         match report {
-            Report::Writer { number, writes, messages, complaints } => {
+            Report::Writer { number, writes, messages, violations } => {
                 verdict.writes[number] = writes;
                 verdict.messages += messages;
-                verdict.complaints.add(complaints);
+                verdict.violations.add(violations);
             }
-            Report::Scribe { records, complaints } => {
+            Report::Recorder { records, violations } => {
                 verdict.records = records;
-                verdict.complaints.add(complaints);
+                verdict.violations.add(violations);
             }
         }
     }
     match consumer.check() {
-        Ok((complaints, taken)) => {
+        Ok((violations, taken)) => {
             let sent = verdict.messages;
-            verdict.complaints.add(complaints);
-            verdict.complaints.expect(sent, taken, || "pipe: messages taken".to_owned());
+            verdict.violations.add(violations);
+            verdict.violations.expect(sent, taken, || "pipe: messages taken".to_owned());
         }
         Err(error) => {
-            verdict.complaints.expect(0, 1, || format!("consumer: {}", error.kind()));
+            verdict.violations.expect(0, 1, || format!("consumer: {}", error.kind()));
         }
     }
     verdict

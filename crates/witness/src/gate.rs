@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 
-use crate::verdict::Complaints;
+use crate::verdict::Violations;
 
 /// What a party found when it was stopped.
 #[derive(Debug)]
 pub(crate) enum Report {
     /// A writer: who, how many writes and messages it has done.
-    Writer { number: usize, writes: u64, messages: u64, complaints: Complaints },
-    /// The scribe: how many records it has written.
-    Scribe { records: u64, complaints: Complaints },
+    Writer { number: usize, writes: u64, messages: u64, violations: Violations },
+    /// The recorder: how many records it has written.
+    Recorder { records: u64, violations: Violations },
 }
 
 /// Where the parties meet the one who checks.

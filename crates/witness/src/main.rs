@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Two threads write memory ([`writer`]), the first of them also into a pipe to a second process
-//! ([`consumer`]); a third thread writes records to disk ([`scribe`]). What each of them must find
+//! ([`consumer`]); a third thread writes records to disk ([`recorder`]). What each of them must find
 //! follows from the seed and from one count that it keeps in a register. So a check in a child can
 //! tell whether all belongs to one instant, and since every place is verified before it is written
 //! again, it can still tell after the child has run on.
@@ -22,8 +22,8 @@ mod frame;
 mod gate;
 mod order;
 mod page;
+mod recorder;
 mod scatter;
-mod scribe;
 mod verdict;
 mod writer;
 
@@ -37,7 +37,7 @@ use std::sync::Arc;
 use control::{Consumer, Places};
 use gate::Gate;
 use page::pages;
-use scribe::Scribe;
+use recorder::Recorder;
 use writer::Writer;
 
 /// Threads that write memory.
@@ -87,7 +87,7 @@ fn write(seed: u64, count: u64, directory: &Path) -> io::Result<()> {
     let input = File::from(OwnedFd::from(input));
     let mut pipe = Some(input.try_clone()?);
     let consumer = Consumer { input, output: BufReader::new(output) };
-    // The writers' counts, then the scribe's.
+    // The writers' counts, then the recorder's.
     let published = Arc::new(pages(WRITERS as u64 + 1));
     let mut hot = Vec::new();
     let gate = Arc::new(Gate::new(WRITERS + 1));
@@ -99,10 +99,10 @@ fn write(seed: u64, count: u64, directory: &Path) -> io::Result<()> {
             writer.run(&gate);
         })?;
     }
-    let scribe = Scribe::new(WRITERS, directory, Arc::clone(&published))?;
-    let at_scribe = Arc::clone(&gate);
-    std::thread::Builder::new().name("scribe".to_owned()).spawn(move || {
-        scribe.run(&at_scribe);
+    let recorder = Recorder::new(WRITERS, directory, Arc::clone(&published))?;
+    let at_recorder = Arc::clone(&gate);
+    std::thread::Builder::new().name("recorder".to_owned()).spawn(move || {
+        recorder.run(&at_recorder);
     })?;
     control::serve(&listener, &gate, consumer, seed, &Places { hot, published })
 }

@@ -6,7 +6,7 @@
 
 use crate::order::{Order, mix};
 use crate::page::{Page, WORDS, at, pages};
-use crate::verdict::Complaints;
+use crate::verdict::Violations;
 
 /// The pages of one party.
 #[derive(Debug)]
@@ -30,30 +30,30 @@ impl Scatter {
     }
 
     /// Write `number`, which follows all those before it.
-    pub(crate) fn write(&self, number: u64, complaints: &mut Complaints) {
+    pub(crate) fn write(&self, number: u64, violations: &mut Violations) {
         let page = self.order.page(number);
-        self.verify(page, number - 1, complaints);
+        self.verify(page, number - 1, violations);
         self.pages[at(page)].set(0, number);
         self.belief(page).0.set(self.belief(page).1, number);
         self.pages[at(page)].set(Page::TAIL, self.tail(page, number));
     }
 
     /// Verifies all pages after `done` writes.
-    pub(crate) fn verify_all(&self, done: u64, complaints: &mut Complaints) {
-        (0..self.order.pages()).for_each(|page| self.verify(page, done, complaints));
+    pub(crate) fn verify_all(&self, done: u64, violations: &mut Violations) {
+        (0..self.order.pages()).for_each(|page| self.verify(page, done, violations));
     }
 
-    fn verify(&self, page: u64, done: u64, complaints: &mut Complaints) {
+    fn verify(&self, page: u64, done: u64, violations: &mut Violations) {
         let last = self.order.last(page, done);
         let whose = &self.whose;
         let (beliefs, word) = self.belief(page);
-        complaints.expect(last, self.pages[at(page)].get(0), || {
+        violations.expect(last, self.pages[at(page)].get(0), || {
             format!("{whose}: head of page {page} after write {done}")
         });
-        complaints.expect(last, beliefs.get(word), || {
+        violations.expect(last, beliefs.get(word), || {
             format!("{whose}: belief about page {page} after write {done}")
         });
-        complaints.expect(self.tail(page, last), self.pages[at(page)].get(Page::TAIL), || {
+        violations.expect(self.tail(page, last), self.pages[at(page)].get(Page::TAIL), || {
             format!("{whose}: tail of page {page} after write {done}")
         });
     }
@@ -74,20 +74,20 @@ mod tests {
 
     fn written() -> Scatter {
         let scatter = Scatter::new("test", 5, 16);
-        let mut complaints = Complaints::default();
-        (1..=50).for_each(|number| scatter.write(number, &mut complaints));
-        scatter.verify_all(50, &mut complaints);
-        assert_eq!(complaints.count, 0, "{complaints:?}");
+        let mut violations = Violations::default();
+        (1..=50).for_each(|number| scatter.write(number, &mut violations));
+        scatter.verify_all(50, &mut violations);
+        assert_eq!(violations.count, 0, "{violations:?}");
         scatter
     }
 
     #[test]
     fn a_count_of_another_instant_fits_no_memory() {
         for wrong in [49, 51] {
-            let mut complaints = Complaints::default();
-            written().verify_all(wrong, &mut complaints);
+            let mut violations = Violations::default();
+            written().verify_all(wrong, &mut violations);
             // One write more or less is one page: its head, belief and tail.
-            assert_eq!(complaints.count, 3, "{complaints:?}");
+            assert_eq!(violations.count, 3, "{violations:?}");
         }
     }
 
@@ -97,11 +97,11 @@ mod tests {
             let scatter = written();
             let page = scatter.order.page(60);
             scatter.pages[at(page)].set(word, 3);
-            let mut complaints = Complaints::default();
-            (51..=80).for_each(|number| scatter.write(number, &mut complaints));
-            assert_eq!(complaints.count, 1, "{complaints:?}");
-            scatter.verify_all(80, &mut complaints);
-            assert_eq!(complaints.count, 1, "healed: {complaints:?}");
+            let mut violations = Violations::default();
+            (51..=80).for_each(|number| scatter.write(number, &mut violations));
+            assert_eq!(violations.count, 1, "{violations:?}");
+            scatter.verify_all(80, &mut violations);
+            assert_eq!(violations.count, 1, "healed: {violations:?}");
         }
     }
 }

@@ -2,39 +2,39 @@
 
 use std::fmt::Write;
 
-/// Complaints of one party that are told in full; the others are counted.
-const TOLD_MAX: usize = 8;
+/// Violations of one party that are listed; the others are counted.
+const LISTED_MAX: usize = 8;
 
 /// Something that memory, pipe or disk holds although it cannot at this instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Complaint {
+pub(crate) struct Violation {
     /// For instance `writer 0: tail of page 17 at write 4711`.
     pub(crate) at: String,
     pub(crate) expected: u64,
     pub(crate) found: u64,
 }
 
-/// All complaints of one party.
+/// All violations of one party.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Complaints {
+pub(crate) struct Violations {
     pub(crate) count: u64,
-    pub(crate) told: Vec<Complaint>,
+    pub(crate) listed: Vec<Violation>,
 }
 
-impl Complaints {
-    /// Compares; `at` is asked for only when there is something to complain about.
+impl Violations {
+    /// Compares; `at` is asked for only when there is a violation.
     pub(crate) fn expect(&mut self, expected: u64, found: u64, at: impl FnOnce() -> String) {
         if expected != found {
             self.count += 1;
-            if self.told.len() < TOLD_MAX {
-                self.told.push(Complaint { at: at(), expected, found });
+            if self.listed.len() < LISTED_MAX {
+                self.listed.push(Violation { at: at(), expected, found });
             }
         }
     }
 
     pub(crate) fn add(&mut self, other: Self) {
         self.count += other.count;
-        self.told.extend(other.told);
+        self.listed.extend(other.listed);
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Verdict {
     pub(crate) hot_frames: Vec<u64>,
     /// The frames of the published counts.
     pub(crate) count_frames: Vec<u64>,
-    pub(crate) complaints: Complaints,
+    pub(crate) violations: Violations,
 }
 
 impl Verdict {
@@ -61,16 +61,17 @@ impl Verdict {
         let mut text = format!(
             "{{\"ok\":{},\"seed\":{},\"writes\":{:?},\"messages\":{},\"records\":{},\
              \"hot_frames\":{:?},\"count_frames\":{:?},\"count\":{},\"violations\":[",
-            self.complaints.count == 0,
+            self.violations.count == 0,
             self.seed,
             self.writes,
             self.messages,
             self.records,
             self.hot_frames,
             self.count_frames,
-            self.complaints.count,
+            self.violations.count,
         );
-        for (number, Complaint { at, expected, found }) in self.complaints.told.iter().enumerate() {
+        for (number, Violation { at, expected, found }) in self.violations.listed.iter().enumerate()
+        {
             let comma = if number == 0 { "" } else { "," };
             write!(text, "{comma}{{\"at\":\"{at}\",\"expected\":{expected},\"found\":{found}}}")
                 .expect("a string takes any text");
@@ -84,22 +85,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_without_complaints_is_ok_and_one_with_any_is_not() {
+    fn a_verdict_without_violations_is_ok_and_one_with_any_is_not() {
         let mut verdict =
             Verdict { seed: 7, writes: vec![1, 2], hot_frames: vec![8, 9], ..Verdict::default() };
-        verdict.complaints.expect(5, 5, || unreachable!("nothing to complain about"));
+        verdict.violations.expect(5, 5, || unreachable!("no violation"));
         assert_eq!(
             verdict.to_json(),
             "{\"ok\":true,\"seed\":7,\"writes\":[1, 2],\"messages\":0,\"records\":0,\
              \"hot_frames\":[8, 9],\"count_frames\":[],\"count\":0,\"violations\":[]}"
         );
         for found in 6..26 {
-            verdict.complaints.expect(5, found, || "page 3".to_owned());
+            verdict.violations.expect(5, found, || "page 3".to_owned());
         }
         let text = verdict.to_json();
         assert!(text.starts_with("{\"ok\":false"), "{text}");
         assert!(text.contains("\"count\":20"), "{text}");
         assert!(text.contains("{\"at\":\"page 3\",\"expected\":5,\"found\":6},{"), "{text}");
-        assert_eq!(text.matches("page 3").count(), TOLD_MAX);
+        assert_eq!(text.matches("page 3").count(), LISTED_MAX);
     }
 }

@@ -20,7 +20,7 @@ use crate::gate::{Gate, Report};
 use crate::order::{last_in_turn, mix};
 use crate::page::{Page, WORDS, at, pages};
 use crate::scatter::Scatter;
-use crate::verdict::Complaints;
+use crate::verdict::Violations;
 
 const HOT_PAGES: u64 = 64;
 const HOT_WORDS: u64 = HOT_PAGES * WORDS as u64;
@@ -44,7 +44,7 @@ pub(crate) struct Writer {
     seed: u64,
     published: Arc<Vec<Page>>,
     pipe: Option<File>,
-    complaints: Complaints,
+    violations: Violations,
 }
 
 impl Writer {
@@ -71,7 +71,7 @@ impl Writer {
             seed,
             published,
             pipe,
-            complaints: Complaints::default(),
+            violations: Violations::default(),
         }
     }
 
@@ -93,7 +93,7 @@ impl Writer {
     }
 
     fn write(&mut self, number: u64) {
-        self.scatter.write(number, &mut self.complaints);
+        self.scatter.write(number, &mut self.violations);
         self.write_hot(number);
         if number.is_multiple_of(FLICKER_EVERY) {
             self.write_flicker(number / FLICKER_EVERY);
@@ -130,26 +130,26 @@ impl Writer {
     fn send(&mut self, message: u64) {
         let Some(pipe) = &mut self.pipe else { return };
         if let Err(error) = pipe.write_all(&message.to_le_bytes()) {
-            self.complaints.expect(0, 1, || format!("pipe: message {message}: {}", error.kind()));
+            self.violations.expect(0, 1, || format!("pipe: message {message}: {}", error.kind()));
         }
     }
 
     fn report(&mut self, done: u64) -> Report {
-        self.scatter.verify_all(done, &mut self.complaints);
+        self.scatter.verify_all(done, &mut self.violations);
         (0..HOT_WORDS).for_each(|place| self.verify_hot(place, done));
         (0..FLICKER_PAGES).for_each(|page| self.verify_flicker(page, done / FLICKER_EVERY));
         (0..COLD_PAGES).for_each(|page| self.verify_cold(page, done / COLD_EVERY));
         self.verify_still();
         self.verify_published(done);
-        let (number, complaints) = (self.number, self.complaints.clone());
+        let (number, violations) = (self.number, self.violations.clone());
         let messages = if self.pipe.is_some() { done / MESSAGE_EVERY } else { 0 };
-        Report::Writer { number, writes: done, messages, complaints }
+        Report::Writer { number, writes: done, messages, violations }
     }
 
     fn verify_hot(&mut self, place: u64, done: u64) {
         let found = self.hot[at(place % HOT_PAGES)].get(at(place / HOT_PAGES));
         let who = self.number;
-        self.complaints.expect(last_in_turn(place, HOT_WORDS, done), found, || {
+        self.violations.expect(last_in_turn(place, HOT_WORDS, done), found, || {
             format!("writer {who}: hot word {place} after write {done}")
         });
     }
@@ -158,7 +158,7 @@ impl Writer {
         let expected = flicker(last_in_turn(page, FLICKER_PAGES, turns));
         if let Some((word, found)) = self.flicker[at(page)].differs(expected) {
             let who = self.number;
-            self.complaints.expect(expected, found, || {
+            self.violations.expect(expected, found, || {
                 format!("writer {who}: word {word} of flickering page {page} after turn {turns}")
             });
         }
@@ -168,7 +168,7 @@ impl Writer {
         let expected = last_in_turn(page, COLD_PAGES, turns);
         for word in [0, Page::TAIL] {
             let (who, found) = (self.number, self.cold[at(page)].get(word));
-            self.complaints.expect(expected, found, || {
+            self.violations.expect(expected, found, || {
                 format!("writer {who}: word {word} of cold page {page} after turn {turns}")
             });
         }
@@ -179,7 +179,7 @@ impl Writer {
             let expected = mix(self.seed ^ number);
             if let Some((word, found)) = page.differs(expected) {
                 let who = self.number;
-                self.complaints.expect(expected, found, || {
+                self.violations.expect(expected, found, || {
                     format!("writer {who}: word {word} of still page {number}")
                 });
             }
@@ -188,7 +188,7 @@ impl Writer {
 
     fn verify_published(&mut self, done: u64) {
         let (who, found) = (self.number, self.published[self.number].get(0));
-        self.complaints.expect(done, found, || format!("writer {who}: published count"));
+        self.violations.expect(done, found, || format!("writer {who}: published count"));
     }
 }
 
@@ -208,17 +208,17 @@ mod tests {
         writer
     }
 
-    fn complaints(writer: &mut Writer, done: u64) -> Complaints {
+    fn violations(writer: &mut Writer, done: u64) -> Violations {
         match writer.report(done) {
-            Report::Writer { complaints, .. } => complaints,
-            Report::Scribe { .. } => unreachable!("a writer reports as such"),
+            Report::Writer { violations, .. } => violations,
+            Report::Recorder { .. } => unreachable!("a writer reports as such"),
         }
     }
 
     #[test]
-    fn an_undisturbed_writer_has_nothing_to_complain_about() {
+    fn an_undisturbed_writer_finds_no_violation() {
         let count = COLD_EVERY * (COLD_PAGES + 3);
-        let found = complaints(&mut written(count), count);
+        let found = violations(&mut written(count), count);
         assert_eq!(found.count, 0, "{found:?}");
     }
 
@@ -237,9 +237,9 @@ mod tests {
         for (name, spoil) in spoil {
             let mut writer = written(count);
             spoil(&writer);
-            let found = complaints(&mut writer, count);
+            let found = violations(&mut writer, count);
             assert_eq!(found.count, 1, "{name}: {found:?}");
-            assert!(found.told[0].at.contains(name), "{name}: {found:?}");
+            assert!(found.listed[0].at.contains(name), "{name}: {found:?}");
         }
     }
 }

@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::escape::{Escape, Typed};
-use super::{Input, Joined};
-use crate::report;
+use super::joined::{Input, Joined};
+use crate::console::report;
 
 /// Largest piece that is sent at once.
 const PIECE_BYTES: usize = 64 << 10;

@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::Context as _;
 use tokio::sync::{mpsc, oneshot};
 
-use super::Sink;
+use super::joined::Sink;
 
 /// Pieces that wait to be written; more hold the program back.
 const PIECES: usize = 4;

@@ -2,60 +2,40 @@
 
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use forkd_api::{BranchAnswer, BranchRequest, Child, Snapshot};
+use forkd_types::BranchMode;
 
-use crate::args::Global;
+use crate::console::{output, progress, report};
+use crate::daemon::connect;
 use crate::exit::Exit;
-use crate::{connect, output, progress, report};
+use crate::options::{Global, branch_mode};
 
 /// Take a snapshot of a running sandbox and start children from it
 ///
-/// The source pauses for a moment and goes on. Prints the snapshot's tag and then the children's
-/// ids.
+/// The sandbox pauses for about a millisecond and then keeps running. Prints the snapshot's tag,
+/// then the children's ids.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd branch sb-0123456789ab -n 3\n  \
     forkd branch sb-0123456789ab --tag before-upgrade --mode diff")]
 pub(crate) struct Options {
-    /// The sandbox
+    /// The sandbox to branch
     sandbox: String,
-    /// Name of the snapshot; chosen for you by default
+    /// Name the snapshot; without it, forkd chooses a name
     #[arg(long)]
     tag: Option<String>,
-    /// Children to start at once
+    /// Start this many children
     #[arg(short = 'n', long = "n", value_name = "N", default_value_t = 0)]
     count: u32,
-    /// Which pages are captured, and when
-    #[arg(long, value_enum, default_value_t)]
-    mode: Mode,
-    /// Tell what a diff would have cost, whatever the mode
+    /// Which pages to capture, and when
+    #[arg(long, default_value_t, value_parser = branch_mode())]
+    mode: BranchMode,
+    /// Also report what a diff would have cost, in any mode
     #[arg(long)]
     measure_diff: bool,
-    /// Return as soon as the source runs again, while the snapshot is still being written
+    /// Return as soon as the sandbox runs again; the snapshot is still being written then
     #[arg(long, conflicts_with = "count")]
     no_wait: bool,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-enum Mode {
-    /// Changed pages, while the guest runs
-    #[default]
-    Live,
-    /// Changed pages, while the guest is paused
-    Diff,
-    /// All pages, while the guest is paused
-    Full,
-}
-
-impl Mode {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Diff => "diff",
-            Self::Full => "full",
-        }
-    }
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
@@ -121,14 +101,5 @@ mod tests {
             ..Snapshot::default()
         };
         assert_eq!(summary(&snapshot), "writing, paused 2.50 ms, dirty 2.0 MiB");
-    }
-
-    #[test]
-    fn modes_have_the_names_of_the_interface() {
-        for mode in Mode::value_variants() {
-            let parsed: forkd_types::BranchMode = mode.name().parse().unwrap();
-            assert_eq!(parsed.name(), mode.name());
-        }
-        assert_eq!(Mode::default().name(), forkd_types::BranchMode::default().name());
     }
 }

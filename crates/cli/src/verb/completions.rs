@@ -1,12 +1,10 @@
 //! `forkd completions`: what a shell needs to complete our verbs and options.
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use crate::args::Cli;
-use crate::output;
+use crate::console::output;
 
-/// Print the completions of verbs and options for a shell
+/// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd completions bash > /etc/bash_completion.d/forkd\n  \
@@ -17,8 +15,8 @@ pub(crate) struct Options {
     shell: Shell,
 }
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options, mut grammar: clap::Command) -> anyhow::Result<()> {
     let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut Cli::command(), "forkd", &mut script);
+    clap_complete::generate(options.shell, &mut grammar, "forkd", &mut script);
     output::bytes(&script)
 }

@@ -9,11 +9,12 @@ use anyhow::Context as _;
 use forkd_types::limit;
 use serde_json::json;
 
-use crate::args::Global;
-use crate::place::{Place, Remote};
-use crate::progress::Bar;
-use crate::report::Hinted;
-use crate::{connect, output};
+use crate::console::output;
+use crate::console::progress::Bar;
+use crate::console::report::Hinted;
+use crate::daemon::connect;
+use crate::options::Global;
+use crate::options::place::{Place, Remote};
 
 /// Copy a file into or out of a sandbox
 ///
@@ -23,9 +24,9 @@ use crate::{connect, output};
     forkd cp data.csv sb-0123456789ab:/work/data.csv\n  \
     forkd cp sb-0123456789ab:/work/result.json .")]
 pub(crate) struct Options {
-    /// From where
+    /// What to copy
     source: String,
-    /// Where to; a directory means a file of the same name in it
+    /// Where to copy it; a directory gets a file of the same name
     destination: String,
 }
 
@@ -36,8 +37,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
             download(global, &from, destination).await?
         }
         (Place::Local(_), Place::Local(_)) | (Place::Sandbox(_), Place::Sandbox(_)) => {
-            let text = "exactly one side must be in a sandbox";
-            let hint = "write it as SANDBOX:/PATH, such as sb-0123456789ab:/tmp/file";
+            let text = "one side must be in a sandbox, the other one here";
+            let hint =
+                "write the one in a sandbox as SANDBOX:/PATH, such as sb-0123456789ab:/tmp/file";
             return Err(Hinted::usage(text, hint).into());
         }
     };
@@ -51,10 +53,11 @@ async fn upload(global: &Global, source: &Path, to: Remote) -> anyhow::Result<us
     let failed = || format!("read `{}`", source.display());
     let metadata = fs::metadata(source).with_context(failed)?;
     // The daemon would refuse it, but only when all of it has been read.
-    if metadata.len() > limit::EXEC_OUTPUT_BYTES_MAX as u64 {
-        let text = format!("`{}` has {}", source.display(), output::size(metadata.len()));
-        let hint = "files are copied up to 64 MiB; send larger ones in parts, such as \
-                    `tar c DIR | forkd exec SANDBOX --stdin -- tar x`";
+    const LIMIT: u64 = limit::EXEC_OUTPUT_BYTES_MAX as u64;
+    if metadata.len() > LIMIT {
+        let [size, limit] = [metadata.len(), LIMIT].map(output::size);
+        let text = format!("`{}` is too large: {size}, the limit is {limit}", source.display());
+        let hint = "split it, or stream it to a program: see `forkd process start --stdin`";
         return Err(Hinted::new(text, hint).into());
     }
     let content = fs::read(source).with_context(failed)?;

@@ -4,15 +4,16 @@ use std::process::ExitCode;
 
 use forkd_daemon::doctor::{self, Check, Outcome};
 
-use crate::args::{Global, Places};
+use crate::console::{output, report};
+use crate::daemon::{connect, settings};
 use crate::exit::Exit;
-use crate::{connect, output, report, settings};
+use crate::options::{Global, Places};
 
-/// Check whether this host has what forkd needs, by doing it; works without a daemon
+/// Check that forkd can work on this host, by trying it; needs no daemon
 ///
-/// Boots a small guest, branches it and starts a child of the branch, in directories of its own
-/// that it removes. Ends with 1 when something fails that is required. A warning means that
-/// something is slower, or not there for those who ask for it. What is wrong comes with its remedy.
+/// Boots a small guest, branches it and starts a child, in directories of its own that it removes.
+/// Exits with 1 if a required check fails. A warning means that something is slower, or that an
+/// optional feature is missing. Each problem comes with its remedy.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd doctor --json")]
 pub(crate) struct Options {
@@ -48,12 +49,12 @@ async fn daemon(global: &Global) -> Check {
         Ok(Some(client)) => match client.version().await {
             Ok(version) => {
                 let (version, accelerator) = (version.version, version.accelerator);
-                format!("{version} runs at {}, guests on {accelerator}", client.target())
+                format!("{version} is running at {}, guests on {accelerator}", client.target())
             }
             Err(error) => format!("does not answer: {error}"),
         },
-        Ok(None) => "none runs; the next command starts one".to_owned(),
-        Err(error) => format!("cannot be looked for: {error}"),
+        Ok(None) => "not running; the next command starts it".to_owned(),
+        Err(error) => format!("cannot look for it: {error}"),
     };
     Check::ok("daemon", detail)
 }
@@ -77,7 +78,7 @@ fn verdict(checks: &[Check]) -> String {
     };
     match (names(Outcome::Fail).as_str(), names(Outcome::Warn).as_str()) {
         ("", "") => "forkd can do everything here".to_owned(),
-        ("", less) => format!("forkd works here; with less: {less}"),
+        ("", less) => format!("forkd works here, with warnings: {less}"),
         (missing, _) => format!("forkd does not work here: {missing}"),
     }
 }
@@ -93,7 +94,7 @@ mod tests {
         let (less, bad) = (check("b", Outcome::Warn), check("c", Outcome::Fail));
         assert!(verdict(std::slice::from_ref(&good)).contains("everything"));
         let text = verdict(&[good.clone(), less.clone()]);
-        assert!(text.contains("works here") && text.contains("with less: b"), "{text}");
+        assert!(text.contains("works here") && text.contains("with warnings: b"), "{text}");
         let text = verdict(&[good, less, bad]);
         assert!(text.contains("does not work") && text.ends_with(": c"), "{text}");
     }

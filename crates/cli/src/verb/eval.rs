@@ -7,13 +7,15 @@ use anyhow::Context as _;
 use forkd_api::{EvalRequest, text_to_bytes};
 use forkd_types::limit;
 
-use crate::args::Global;
+use crate::console::{output, report};
+use crate::daemon::connect;
 use crate::exit::{self, Exit};
-use crate::{connect, output, report};
+use crate::options::Global;
 
-/// Run Python code in a sandbox's interpreter, which keeps its variables
+/// Run Python code in a sandbox
 ///
-/// Prints what the code printed and then the value of its last expression.
+/// The interpreter keeps its variables between calls. Prints what the code prints, then the value
+/// of its last expression.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd eval sb-0123456789ab 'x = 6 * 7'\n  \
@@ -22,10 +24,10 @@ use crate::{connect, output, report};
 pub(crate) struct Options {
     /// The sandbox
     sandbox: String,
-    /// The code, or `-` for standard input
+    /// The code, or `-` to read it from standard input
     #[arg(allow_hyphen_values = true)]
     code: String,
-    /// Interrupt the code after this time
+    /// Interrupt the code after this many seconds
     #[arg(long, value_name = "SECS", default_value_t = limit::EXEC_TIMEOUT_DEFAULT.as_secs())]
     timeout_secs: u64,
 }
@@ -52,10 +54,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         }
     }
     if answer.timed_out {
-        report::note(&format!(
-            "the code was interrupted: its {} s were over",
-            request.timeout_secs
-        ));
+        report::note(&format!("interrupted the code after {} s", request.timeout_secs));
         return Ok(Exit::TimedOut.into());
     }
     Ok(exit::of_program(answer.exit_code))

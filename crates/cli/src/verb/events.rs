@@ -4,30 +4,31 @@ use anyhow::bail;
 use forkd_client::{EventFilter, ServerEvent};
 use serde_json::{Value, json};
 
-use crate::args::Global;
-use crate::output::{self, Reader};
-use crate::{connect, report};
+use crate::console::output::{self, Reader};
+use crate::console::report;
+use crate::daemon::connect;
+use crate::options::Global;
 
-/// Print what happens to sandboxes, snapshots and operations until interrupted
+/// Print events of sandboxes, snapshots and operations as they happen
 ///
-/// One line for each event: its number, its type, what it is about. With --json a JSON object a
-/// line, with all that is known of it.
+/// Each event is a line: its number, its type, what it is about. With --json each line is an object
+/// with everything known about the event.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd events\n  \
     forkd events --type snapshot. --json\n  \
     forkd events --sandbox sb-0123456789ab")]
 pub(crate) struct Options {
-    /// Only types that begin so, such as sandbox. or operation.ended
+    /// Only events whose type starts with this, such as sandbox. or operation.ended
     #[arg(long = "type", value_name = "PREFIX")]
     kind: Option<String>,
-    /// Only what concerns this sandbox
+    /// Only events of this sandbox
     #[arg(long, value_name = "ID")]
     sandbox: Option<String>,
-    /// Only what concerns this snapshot
+    /// Only events of this snapshot
     #[arg(long, value_name = "TAG")]
     snapshot: Option<String>,
-    /// Begin after the event with this number
+    /// Start after the event with this number
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
 }
@@ -47,7 +48,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
             return Ok(());
         }
     }
-    bail!("the daemon has ended")
+    bail!("the daemon stopped")
 }
 
 fn shown(event: &ServerEvent, data: &Value) -> String {

@@ -7,13 +7,15 @@ use anyhow::Context as _;
 use forkd_api::{ExecRequest, OutputText, text_to_bytes};
 use forkd_types::limit;
 
-use crate::args::Global;
+use crate::console::{output, report};
+use crate::daemon::connect;
 use crate::exit::{self, Exit};
-use crate::{connect, output, program, report};
+use crate::options::Global;
+use crate::options::program::Environment;
 
-/// Run a program in a sandbox, and end with its exit code
+/// Run a program in a sandbox
 ///
-/// Its output is passed through when it has ended. Interrupting this command kills the program.
+/// Prints its output when it has ended. Interrupting this command kills the program.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd exec sb-0123456789ab -- uname -a\n  \
@@ -22,19 +24,15 @@ use crate::{connect, output, program, report};
 pub(crate) struct Options {
     /// The sandbox
     sandbox: String,
-    /// Kill the program after this time
+    /// Kill the program after this many seconds
     #[arg(long, value_name = "SECS", default_value_t = limit::EXEC_TIMEOUT_DEFAULT.as_secs())]
     timeout_secs: u64,
-    /// Add to the environment; can be repeated
-    #[arg(long = "env", value_name = "NAME=VALUE")]
-    env: Vec<String>,
-    /// Working directory in the sandbox
-    #[arg(long, value_name = "DIR")]
-    cwd: Option<String>,
-    /// Read all of our standard input first and give it to the program
+    #[command(flatten)]
+    environment: Environment,
+    /// Read all of standard input first, then give it to the program
     #[arg(long)]
     stdin: bool,
-    /// Program and arguments; no shell runs them
+    /// The program and its arguments; no shell interprets them
     #[arg(last = true, required = true, value_name = "ARGS")]
     args: Vec<String>,
 }
@@ -52,14 +50,13 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         output::guest_streams(&stdout, &stderr)?;
     }
     if answer.timed_out {
-        report::note(&format!("the program was killed: its {timeout_secs} s were over"));
+        report::note(&format!("killed the program after {timeout_secs} s"));
         return Ok(Exit::TimedOut.into());
     }
     Ok(exit::of_program(answer.exit_code))
 }
 
 fn request(options: Options) -> anyhow::Result<ExecRequest> {
-    let env = program::environment(&options.env)?;
     let (mut stdin, mut stdin_base64) = (None, None);
     if options.stdin {
         let mut bytes = Vec::new();
@@ -72,8 +69,8 @@ fn request(options: Options) -> anyhow::Result<ExecRequest> {
     }
     Ok(ExecRequest {
         timeout_secs: options.timeout_secs,
-        env,
-        cwd: options.cwd,
+        env: options.environment.env.into_iter().collect(),
+        cwd: options.environment.cwd,
         stdin,
         stdin_base64,
         ..ExecRequest::new(options.args)

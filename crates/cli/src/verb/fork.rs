@@ -2,10 +2,11 @@
 
 use forkd_api::CreateSandboxes;
 
-use crate::args::Global;
-use crate::{connect, output};
+use crate::console::output;
+use crate::daemon::connect;
+use crate::options::{Global, key_value};
 
-/// Start sandboxes from a snapshot, and print their ids
+/// Start sandboxes from a snapshot
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd fork py -n 3\n  \
@@ -13,30 +14,24 @@ use crate::{connect, output};
 pub(crate) struct Options {
     /// The snapshot
     tag: String,
-    /// How many: all of them, or none
+    /// Start this many: all of them, or none
     #[arg(short = 'n', long = "n", value_name = "N", default_value_t = 1)]
     count: u32,
-    /// Words of your own to find them by, such as user=ann; may be given again
+    /// Attach a label, such as user=ann; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     metadata: Vec<(String, String)>,
-    /// Remove them after so many seconds
-    #[arg(long, value_name = "SECONDS")]
+    /// Remove them after this many seconds
+    #[arg(long, value_name = "SECS")]
     ttl: Option<u64>,
-    /// End each whose VMM comes to need more memory of the host, guest and VMM together
+    /// Kill a sandbox that needs more host memory than this, guest and VMM together
     #[arg(long, value_name = "MIB")]
     memory_limit_mib: Option<u64>,
     /// Give each VMM a network namespace of its own
     #[arg(long)]
     per_child_netns: bool,
-    /// Remove each when it was not used for so many seconds
-    #[arg(long, value_name = "SECONDS")]
+    /// Remove a sandbox that nobody used for this many seconds
+    #[arg(long, value_name = "SECS")]
     idle_timeout: Option<u64>,
-}
-
-/// A key and its value.
-pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("must be KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {

@@ -1,10 +1,10 @@
 //! `forkd info`: one sandbox.
 
-use crate::args::Global;
-use crate::connect;
-use crate::output::{self, or_dash};
+use crate::console::output::{self, or_dash};
+use crate::daemon::connect;
+use crate::options::Global;
 
-/// Describe one sandbox
+/// Show details of a sandbox
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd info sb-0123456789ab\n  \
@@ -38,7 +38,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         ("namespace", sandbox.netns),
         ("metadata", Some(words.join(", ")).filter(|text| !text.is_empty())),
         ("time to live", seconds(sandbox.ttl_secs)),
-        ("idle for", seconds(sandbox.idle_timeout_secs)),
+        ("idle timeout", seconds(sandbox.idle_timeout_secs)),
         ("error", sandbox.error),
     ];
     facts.extend(more.into_iter().filter_map(|(name, value)| Some((name, value?))));

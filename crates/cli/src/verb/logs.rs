@@ -4,10 +4,11 @@ use std::io::IsTerminal as _;
 
 use serde_json::json;
 
-use crate::args::Global;
-use crate::{connect, output, report};
+use crate::console::{output, report};
+use crate::daemon::connect;
+use crate::options::Global;
 
-/// Print what a sandbox wrote to its console
+/// Print the console output of a sandbox
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd logs sb-0123456789ab | tail")]
 pub(crate) struct Options {

@@ -1,15 +1,14 @@
 //! `forkd ls`: all sandboxes.
 
-use crate::args::Global;
-use crate::connect;
-use crate::output::{self, Align, Table, or_dash};
-use crate::verb::fork::key_value;
+use crate::console::output::{self, Align, Table, or_dash};
+use crate::daemon::connect;
+use crate::options::{Global, key_value};
 
-/// List all sandboxes
+/// List sandboxes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  forkd ls\n  forkd ls --metadata user=ann")]
 pub(crate) struct Options {
-    /// Only those with this word in their metadata, such as user=ann; may be given again
+    /// Only sandboxes with this label, such as user=ann; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     metadata: Vec<(String, String)>,
 }

@@ -2,18 +2,19 @@
 
 use serde_json::json;
 
-use crate::args::Global;
+use crate::console::output;
+use crate::daemon::connect;
+use crate::options::Global;
 use crate::samples::Samples;
-use crate::{connect, output};
 
-/// Print the daemon's metrics, as Prometheus gets them
+/// Print the daemon's metrics, in the Prometheus format
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd metrics\n  \
     forkd metrics forkd_branch_pause_seconds\n  \
     forkd metrics forkd_vmm_memory --json")]
 pub(crate) struct Options {
-    /// Only metrics whose name begins so
+    /// Only metrics whose name starts with this
     #[arg(default_value = "")]
     prefix: String,
 }

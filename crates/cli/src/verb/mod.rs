@@ -1,89 +1,114 @@
 //! The verbs, one file or folder each: its options and what it does with them.
+//!
+//! A verb has `Options`, and `run(global, options)`, which gives `()` or an exit code. It is named
+//! here and nowhere else: once as a module, once in the list, whose order is that of the help.
 
-pub(crate) mod bench;
-pub(crate) mod branch;
-pub(crate) mod completions;
-pub(crate) mod cp;
-pub(crate) mod doctor;
+mod bench;
+mod branch;
+mod completions;
+mod cp;
+mod doctor;
 mod each;
-pub(crate) mod eval;
-pub(crate) mod events;
-pub(crate) mod exec;
-pub(crate) mod file;
-pub(crate) mod fork;
-pub(crate) mod images;
-pub(crate) mod info;
-pub(crate) mod logs;
-pub(crate) mod ls;
-pub(crate) mod mcp;
-pub(crate) mod metrics;
-pub(crate) mod operation;
-pub(crate) mod operations;
-pub(crate) mod pause;
-pub(crate) mod ping;
-pub(crate) mod process;
-pub(crate) mod processes;
-pub(crate) mod resume;
-pub(crate) mod rm;
-pub(crate) mod rollback;
-pub(crate) mod run;
-pub(crate) mod serve;
-pub(crate) mod shell;
-pub(crate) mod snapshot;
-pub(crate) mod snapshots;
-pub(crate) mod stop;
-pub(crate) mod template;
-pub(crate) mod top;
-pub(crate) mod tree;
-pub(crate) mod version;
+mod eval;
+mod events;
+mod exec;
+mod file;
+mod fork;
+mod images;
+mod info;
+mod logs;
+mod ls;
+mod mcp;
+mod metrics;
+mod operation;
+mod operations;
+mod pause;
+mod ping;
+mod process;
+mod processes;
+mod resume;
+mod rm;
+mod rollback;
+mod run;
+mod serve;
+mod shell;
+mod snapshot;
+mod snapshots;
+mod stop;
+mod template;
+mod top;
+mod tree;
+mod version;
 
-use std::process::ExitCode;
+use std::process::{ExitCode, Termination as _};
 
-use crate::args::{Cli, Verb};
-use crate::exit::Exit;
+use clap::Subcommand;
 
-/// Does what the command line asks for and gives the exit code.
-pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    let global = cli.global;
-    match cli.verb {
-        Verb::Run(options) => run::run(&global, options).await,
-        Verb::Shell(options) => shell::run(&global, options).await,
-        Verb::File(options) => file::run(&global, options).await,
-        Verb::Processes(options) => processes::run(&global, options).await.map(done),
-        Verb::Process(options) => process::run(&global, options).await,
-        Verb::Rollback(options) => rollback::run(&global, options).await.map(done),
-        Verb::Pause(options) => pause::run(&global, options).await,
-        Verb::Resume(options) => resume::run(&global, options).await,
-        Verb::Tree(options) => tree::run(&global, options).await.map(done),
-        Verb::Top(options) => top::run(&global, options).await,
-        Verb::Info(options) => info::run(&global, options).await.map(done),
-        Verb::Ping(options) => ping::run(&global, options).await.map(done),
-        Verb::Metrics(options) => metrics::run(&global, options).await.map(done),
-        Verb::Version(_) => version::run(&global).await.map(done),
-        Verb::Completions(options) => completions::run(&options).map(done),
-        Verb::Serve(options) => serve::run(&global, options).await.map(done),
-        Verb::Template(options) => template::run(&global, options).await.map(done),
-        Verb::Images(_) => images::run(&global).await.map(done),
-        Verb::Snapshots(_) => snapshots::run(&global).await.map(done),
-        Verb::Snapshot(options) => snapshot::run(&global, options).await.map(done),
-        Verb::Ls(options) => ls::run(&global, options).await.map(done),
-        Verb::Fork(options) => fork::run(&global, options).await.map(done),
-        Verb::Branch(options) => branch::run(&global, options).await,
-        Verb::Exec(options) => exec::run(&global, options).await,
-        Verb::Eval(options) => eval::run(&global, options).await,
-        Verb::Cp(options) => cp::run(&global, options).await.map(done),
-        Verb::Rm(options) => rm::run(&global, options).await,
-        Verb::Logs(options) => logs::run(&global, options).await.map(done),
-        Verb::Mcp(_) => mcp::run(&global).await.map(done),
-        Verb::Operations(options) => operations::run(&global, options).await.map(done),
-        Verb::Operation(options) => operation::run(&global, options).await,
-        Verb::Events(options) => events::run(&global, options).await.map(done),
-        Verb::Doctor(options) => doctor::run(&global, options).await,
-        Verb::Bench(options) => bench::run(&global, options).await.map(done),
-        Verb::Stop(options) => stop::run(&global, options).await.map(done),
-    }
+use crate::options::Global;
+
+macro_rules! verbs {
+    ($($(#[$attribute:meta])* $verb:ident($module:ident),)*) => {
+        /// What to do.
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Verb {
+            $($(#[$attribute])* $verb($module::Options),)*
+            Completions(completions::Options),
+        }
+
+        impl Verb {
+            /// Does it and gives the exit code. Completions are about the whole grammar.
+            pub(crate) async fn run(
+                self,
+                global: &Global,
+                grammar: fn() -> clap::Command,
+            ) -> anyhow::Result<ExitCode> {
+                match self {
+                    $(Self::$verb(options) => {
+                        $module::run(global, options).await.map(|done| done.report())
+                    })*
+                    Self::Completions(options) => {
+                        completions::run(&options, grammar()).map(|done| done.report())
+                    }
+                }
+            }
+        }
+    };
 }
 
-fn done((): ()) -> ExitCode {
-    Exit::Ok.into()
+verbs! {
+    Run(run),
+    Shell(shell),
+    Exec(exec),
+    Eval(eval),
+    Cp(cp),
+    File(file),
+    #[command(visible_alias = "ps")]
+    Processes(processes),
+    Process(process),
+    Fork(fork),
+    Branch(branch),
+    Rollback(rollback),
+    Pause(pause),
+    Resume(resume),
+    Rm(rm),
+    Ls(ls),
+    Tree(tree),
+    Top(top),
+    Info(info),
+    Ping(ping),
+    Logs(logs),
+    Images(images),
+    Template(template),
+    Snapshots(snapshots),
+    Snapshot(snapshot),
+    Operations(operations),
+    Operation(operation),
+    Events(events),
+    Metrics(metrics),
+    Mcp(mcp),
+    Serve(serve),
+    Stop(stop),
+    Doctor(doctor),
+    Bench(bench),
+    Version(version),
 }

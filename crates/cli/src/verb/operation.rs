@@ -4,20 +4,14 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use forkd_api::Operation;
-use forkd_client::{Client, ClientError};
 
-use crate::args::Global;
+use crate::console::{output, report};
+use crate::daemon::connect;
 use crate::exit::Exit;
-use crate::progress::Steps;
-use crate::{connect, manner, output, report};
+use crate::follow;
+use crate::options::Global;
 
-/// Longest wait in one request; more follow until the operation has ended.
-const WAIT_SECS: u64 = 600;
-
-/// Between two looks at an operation that somebody watches.
-const WATCH_SECS: u64 = 1;
-
-/// Describe one operation, wait for it, or cancel it
+/// Show, wait for or cancel one operation
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd operation info op-0123456789ab\n  \
@@ -30,17 +24,17 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Describe an operation
+    /// Show what is known of an operation
     Info {
         /// The operation
         id: String,
     },
-    /// Wait until an operation has ended; fails unless it has succeeded
+    /// Wait for an operation to end; fails unless it succeeds
     Wait {
         /// The operation
         id: String,
     },
-    /// Cancel an operation and wait until what it has done is undone
+    /// Cancel an operation and wait until all of its work is undone
     Cancel {
         /// The operation
         id: String,
@@ -60,37 +54,13 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
             (id, "cancelled")
         }
     };
-    let ended = wait(&client, &id).await?;
+    let ended = follow::operation(&client, &id).await?;
     if global.json {
         output::json(&ended)?;
     } else {
         tell(&ended);
     }
     Ok(if ended.state == wanted { Exit::Ok } else { Exit::Error }.into())
-}
-
-/// Waits for the end and shows the steps on the way there.
-async fn wait(client: &Client, id: &str) -> Result<Operation, ClientError> {
-    let (steps, secs) = match manner::shows_progress() {
-        true => (Some(Steps::of(id)), WATCH_SECS),
-        false => (None, WAIT_SECS),
-    };
-    let mut operation = client.wait_operation(id, 0).await?;
-    while operation.state == "running" {
-        if let Some(steps) = &steps {
-            steps.show(&format!("{}: {}", operation.kind, operation.step));
-            steps.parts(operation.done.zip(operation.total));
-        }
-        operation = client.wait_operation(id, secs).await?;
-    }
-    Ok(operation)
-}
-
-/// What an operation is at.
-pub(super) fn step(operation: &Operation) -> String {
-    let parts = operation.done.zip(operation.total);
-    let parts = parts.map(|(done, total)| format!(" {done}/{total}")).unwrap_or_default();
-    report::printable_line(&format!("{}{parts}", operation.step))
 }
 
 fn info(global: &Global, operation: Operation) -> anyhow::Result<()> {
@@ -101,7 +71,7 @@ fn info(global: &Global, operation: Operation) -> anyhow::Result<()> {
         ("operation", operation.id.clone()),
         ("kind", operation.kind.clone()),
         ("state", operation.state.clone()),
-        ("step", step(&operation)),
+        ("step", follow::step(&operation)),
         ("age", output::age(operation.created_at_unix)),
     ];
     let more = [

@@ -1,17 +1,18 @@
 //! `forkd operations`: what takes long, and what took long.
 
-use crate::args::Global;
-use crate::connect;
-use crate::output::{self, Align, Table, or_dash};
-use crate::verb::operation::step;
+use crate::console::output::{self, Align, Table, or_dash};
+use crate::daemon::connect;
+use crate::follow;
+use crate::options::Global;
 
-/// List operations: those that run, and the last ones that ended
+/// List operations that are running or have ended lately
 ///
-/// Builds of templates, branches, compactions, publications (a snapshot becomes durable), merges.
+/// An operation builds a template, takes a branch, compacts, merges, restores, or publishes (makes
+/// a snapshot durable).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  forkd operations\n  forkd operations --state running")]
 pub(crate) struct Options {
-    /// Only those with this state: running, succeeded, failed or cancelled
+    /// Only operations in this state: running, succeeded, failed or cancelled
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
 }
@@ -32,7 +33,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         ("AGE", Align::Right),
     ]);
     for operation in operations {
-        let step = step(&operation);
+        let step = follow::step(&operation);
         table.row([
             operation.id,
             operation.kind,

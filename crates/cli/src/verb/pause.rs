@@ -1,11 +1,11 @@
-//! `forkd pause`: let sandboxes stand still.
+//! `forkd pause`: stop sandboxes for a while.
 
 use std::process::ExitCode;
 
-use crate::args::Global;
-use crate::verb::each;
+use super::each;
+use crate::options::Global;
 
-/// Pause sandboxes: their programs stand still until they are resumed
+/// Pause sandboxes; their programs stop until you resume them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd pause sb-0123456789ab")]
 pub(crate) struct Options {

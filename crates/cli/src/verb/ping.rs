@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use crate::args::Global;
-use crate::{connect, output};
+use crate::console::output;
+use crate::daemon::connect;
+use crate::options::Global;
 
-/// Ask the guest agent of a sandbox for a sign of life
+/// Check that the guest agent of a sandbox answers
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd ping sb-0123456789ab")]
 pub(crate) struct Options {
@@ -24,7 +25,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     output::facts(&[
         ("answered in", output::milliseconds(took)),
         ("up for", output::milliseconds(pong.uptime_ms)),
-        ("greeted", format!("{} times", pong.epoch)),
-        ("requests", format!("{} under way", pong.requests_running)),
+        ("connections", pong.epoch.to_string()),
+        ("requests", format!("{} running", pong.requests_running)),
     ])
 }

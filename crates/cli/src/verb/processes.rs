@@ -1,13 +1,15 @@
 //! `forkd processes`: the background processes of a sandbox.
 
-use crate::args::Global;
-use crate::output::{self, Align, Table, or_dash};
-use crate::{connect, report};
+use crate::console::output::{self, Align, Table, or_dash};
+use crate::console::report;
+use crate::daemon::connect;
+use crate::options::Global;
 
 /// List the background processes of a sandbox
 ///
-/// Those that run and the last ones that ended, as far as they were started with `forkd process
-/// start` or by another client: `forkd exec SANDBOX -- ps` shows all programs of the guest.
+/// Shows the processes that run and the last ones that ended. These are the ones that you start
+/// with `forkd process start` or another client; `forkd exec SANDBOX -- ps` shows all programs of
+/// the guest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd processes sb-0123456789ab\n  \

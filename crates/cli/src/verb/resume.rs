@@ -1,11 +1,11 @@
-//! `forkd resume`: let paused sandboxes go on.
+//! `forkd resume`: the end of a pause.
 
 use std::process::ExitCode;
 
-use crate::args::Global;
-use crate::verb::each;
+use super::each;
+use crate::options::Global;
 
-/// Let paused sandboxes go on
+/// Resume paused sandboxes
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd resume sb-0123456789ab")]
 pub(crate) struct Options {

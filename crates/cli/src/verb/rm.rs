@@ -2,11 +2,9 @@
 
 use std::process::ExitCode;
 
-use serde_json::json;
-
-use crate::args::Global;
-use crate::exit::Exit;
-use crate::{connect, output, report};
+use super::each;
+use crate::daemon::connect;
+use crate::options::Global;
 
 /// Remove sandboxes
 #[derive(Debug, clap::Args)]
@@ -15,7 +13,7 @@ pub(crate) struct Options {
     /// The sandboxes
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     sandboxes: Vec<String>,
-    /// All of them
+    /// Remove all sandboxes
     #[arg(long)]
     all: bool,
 }
@@ -27,18 +25,5 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     } else {
         options.sandboxes
     };
-    let (mut removed, mut exit) = (Vec::new(), ExitCode::from(Exit::Ok));
-    for id in ids {
-        // One that cannot be removed does not save the others.
-        match client.delete_sandbox(&id).await {
-            Ok(()) => removed.push(id),
-            Err(error) => exit = report::failure(&error.into()),
-        }
-    }
-    if global.json {
-        output::json(&json!({ "removed": removed }))?;
-    } else {
-        removed.iter().try_for_each(|id| output::line(id))?;
-    }
-    Ok(exit)
+    each::removed(global, ids, async |id| client.delete_sandbox(id).await).await
 }

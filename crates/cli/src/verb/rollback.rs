@@ -1,12 +1,13 @@
-//! `forkd rollback`: put a sandbox back to what it was at a snapshot.
+//! `forkd rollback`: a sandbox as it was at a snapshot.
 
-use crate::args::Global;
-use crate::{connect, output, progress};
+use crate::console::{output, progress};
+use crate::daemon::connect;
+use crate::options::Global;
 
-/// Put a sandbox back to what it was at a snapshot
+/// Return a sandbox to the state of a snapshot
 ///
-/// Its memory, its programs and its disk become those of the snapshot; its id stays. What it has
-/// done since is lost unless a snapshot holds it.
+/// Memory, programs and disk become those of the snapshot; the id stays. You lose what the sandbox
+/// has done since, unless another snapshot has it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd rollback sb-0123456789ab before-upgrade")]
 pub(crate) struct Options {

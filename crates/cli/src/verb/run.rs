@@ -7,43 +7,45 @@ use std::time::Duration;
 use forkd_api::{CreateProcess, CreateSandboxes, ExecAnswer, OutputText};
 use forkd_client::{Client, ClientError};
 
-use crate::args::Global;
 use crate::attach::{Collected, End, Input, Joined, Sink};
-use crate::program::{self, Program};
-use crate::report::{self, Hinted};
-use crate::signals::{Caught, Signals};
-use crate::{connect, output, progress, start, terminal};
+use crate::console::report::{self, Hinted};
+use crate::console::signals::{Caught, Signals};
+use crate::console::{output, progress, terminal};
+use crate::daemon::connect;
+use crate::options::Global;
+use crate::options::program::{self, Program};
+use crate::start;
 
 /// For a program that got our signal to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Run a program in a new sandbox, and end with its exit code
+/// Run a program in a new sandbox
 ///
-/// NAME is the tag of a snapshot. If there is none, but an image of that name, a template is built
-/// from it first, once. The program's output comes as it is written and our standard input is its.
-/// The sandbox is removed when the program has ended, also when this command is interrupted: the
-/// program gets the signal and has 5 s to end.
+/// NAME is the tag of a snapshot. If there is no such snapshot, forkd first builds one from the
+/// image of that name. The program reads your standard input, and you see its output at once. forkd
+/// removes the sandbox when the program ends. If you interrupt this command, the program gets the
+/// signal and has 5 s to end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd run python -- python3 -c 'print(6 * 7)'\n  \
     echo 'print(6 * 7)' | forkd run python -- python3 -\n  \
-    forkd run python                       a shell, on your terminal\n  \
+    forkd run python                       a shell on your terminal\n  \
     forkd run python --keep -- pip list    the sandbox stays; its id is printed")]
 pub(crate) struct Options {
-    /// A snapshot, or else an image
+    /// A snapshot or an image
     name: String,
     #[command(flatten)]
     program: Program,
-    /// Run it on a terminal, as `forkd shell` does; so is a shell when no program is named
+    /// Give the program your terminal, as `forkd shell` does; the default without a program
     #[arg(short, long)]
     tty: bool,
-    /// Leave the program without input
+    /// Give the program no input
     #[arg(long, conflicts_with = "tty")]
     no_stdin: bool,
-    /// Leave the sandbox there, and print its id on standard error
+    /// Keep the sandbox, and print its id on standard error
     #[arg(long)]
     keep: bool,
-    /// Program and arguments; no shell runs them
+    /// The program and its arguments; no shell interprets them
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
 }
@@ -60,12 +62,12 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     let on_terminal = options.tty || options.args.is_empty();
     if on_terminal && !terminal::is_interactive() {
         return Err(Hinted::usage(
-            "a program on a terminal needs one here",
-            "name a program after `--`, without --tty",
+            "standard input and output must be a terminal",
+            "name a program after `--`, and leave out --tty",
         )
         .into());
     }
-    let body = options.program.request(program::or_shell(options.args))?;
+    let body = options.program.request(program::or_shell(options.args));
     let body = CreateProcess {
         stdin: !on_terminal && !options.no_stdin,
         tty: on_terminal.then(terminal::size),

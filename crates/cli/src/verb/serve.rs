@@ -7,39 +7,40 @@ use clap::ValueEnum;
 use forkd_daemon::TlsFiles;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Global, Maxima, Places};
-use crate::{manner, settings};
+use crate::console::manner;
+use crate::daemon::settings;
+use crate::options::{Global, Maxima, Places};
 
-/// Run the daemon in the foreground until it is told to stop
+/// Run the daemon in the foreground
 ///
-/// Other verbs start one by themselves; run it like this under a service manager or to see its log.
-/// FORKD_LOG sets what is logged, such as `debug` or `forkd_engine=trace`.
+/// Other verbs start a daemon by themselves. Use this one under a service manager, or to see the
+/// log; FORKD_LOG sets what it has, such as `debug` or `forkd_engine=trace`.
 ///
-/// SIGTERM ends it in order. Sandboxes run on then, as they do when it is killed, and the next
-/// daemon takes them over.
+/// SIGTERM stops the daemon. Its sandboxes keep running, even if it is killed, and the next daemon
+/// takes them over.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  forkd serve\n  forkd serve --listen 127.0.0.1:8889")]
 pub(crate) struct Options {
     #[command(flatten)]
     places: Places,
-    /// Tokens that requests over TCP must have, one a line, with a name before it if you like
+    /// Require a token from this file over TCP; it has one token a line, after a name if you like
     #[arg(long, value_name = "FILE", env = "FORKD_TOKEN_FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
-    /// Certificate chain for TCP, PEM
+    /// Certificate chain for TLS, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Private key of the certificate, PEM
+    /// Private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Write down who asked for what: one JSON line for each request
+    /// Record who asked for what in this file, one JSON line per request
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
-    /// Remove all sandboxes at the end
-    #[arg(long)]
-    stop_sandboxes: bool,
+    /// Remove all sandboxes when the daemon stops
+    #[arg(long, alias = "stop-sandboxes")]
+    remove_sandboxes: bool,
     #[command(flatten)]
     maxima: Maxima,
-    /// How the log is written: for people, or a JSON object a line
+    /// How to write the log
     #[arg(
         long,
         env = "FORKD_LOG_FORMAT",
@@ -60,7 +61,7 @@ enum LogFormat {
     /// Lines for people
     #[default]
     Text,
-    /// A JSON object a line, with the fields of all spans
+    /// A JSON object per line, with the fields of all spans
     Json,
 }
 
@@ -81,7 +82,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     start_log(options.log_format);
     let mut config = settings::serve_config(global, &options.places)?;
     config.limits = settings::limits(&options.maxima);
-    config.stop_sandboxes = options.stop_sandboxes;
+    config.stop_sandboxes = options.remove_sandboxes;
     config.token_file = options.token_file;
     config.audit_log = options.audit_log;
     let files = options.tls_cert.zip(options.tls_key);

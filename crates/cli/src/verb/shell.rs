@@ -4,18 +4,18 @@ use std::process::ExitCode;
 
 use forkd_api::CreateProcess;
 
-use crate::args::Global;
 use crate::attach::{Input, Joined, Sink};
-use crate::program::{self, Program};
-use crate::report::Hinted;
-use crate::signals::Signals;
-use crate::{connect, terminal};
+use crate::console::report::Hinted;
+use crate::console::signals::Signals;
+use crate::console::terminal;
+use crate::daemon::connect;
+use crate::options::Global;
+use crate::options::program::{self, Program};
 
 /// Open a shell in a sandbox, on this terminal
 ///
-/// The terminal belongs to the program in the sandbox until it ends: all keys go there, and it is
-/// told when the window changes its size. `~.` at the beginning of a line leaves and ends the
-/// program, for when it does not answer any more. Ends with the program's exit code.
+/// All keys go to the program in the sandbox until it ends, and it follows the size of the window.
+/// If it no longer answers, type `~.` at the start of a line to leave; that ends the program.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd shell sb-0123456789ab\n  \
@@ -26,7 +26,7 @@ pub(crate) struct Options {
     sandbox: String,
     #[command(flatten)]
     program: Program,
-    /// Another program, with its arguments; bash or sh by default
+    /// Run this program with its arguments, not bash or sh
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
 }
@@ -34,12 +34,12 @@ pub(crate) struct Options {
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     if !terminal::is_interactive() {
         return Err(Hinted::usage(
-            "a shell needs a terminal for its input and its output",
-            "run a single command with `forkd exec SANDBOX -- CMD`",
+            "standard input and output must be a terminal",
+            "run a single program with `forkd exec SANDBOX -- PROGRAM`",
         )
         .into());
     }
-    let body = options.program.request(program::or_shell(options.args))?;
+    let body = options.program.request(program::or_shell(options.args));
     let body = CreateProcess { tty: Some(terminal::size()), hold_output: true, ..body };
     let client = connect::client(global).await?;
     let mut signals = Signals::catch()?;

@@ -1,15 +1,19 @@
 //! `forkd snapshot`: one snapshot.
 
+use std::process::ExitCode;
+
 use clap::Subcommand;
 use forkd_api::CompactSnapshot;
 use forkd_client::Dependents;
-use serde_json::json;
 
-use crate::args::Global;
-use crate::output::{self, or_dash};
-use crate::{connect, progress, report};
+use super::each;
+use crate::console::output::{self, or_dash};
+use crate::console::progress;
+use crate::daemon::connect;
+use crate::exit::Exit;
+use crate::options::Global;
 
-/// Describe, compact or remove one snapshot
+/// Show, compact or remove snapshots
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd snapshot info py\n  \
@@ -23,7 +27,7 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Describe a snapshot and its place among others
+    /// Show details of a snapshot and how it depends on others
     Info {
         /// The snapshot
         tag: String,
@@ -32,47 +36,46 @@ enum What {
     Compact {
         /// The snapshot
         tag: String,
-        /// Tag of the snapshot to make
+        /// Tag of the new snapshot
         #[arg(long, value_name = "TAG")]
         to: String,
-        /// Do not wait until it is ready; see `forkd operations`
+        /// Do not wait for it; see `forkd operations`
         #[arg(long)]
         no_wait: bool,
     },
-    /// Remove a snapshot
+    /// Remove snapshots
     Rm {
-        /// The snapshot
-        tag: String,
-        /// Remove the sandboxes and snapshots that depend on it, too
+        /// The snapshots
+        #[arg(required = true, value_name = "TAG")]
+        tags: Vec<String>,
+        /// Also remove the sandboxes and snapshots that depend on them
         #[arg(long, conflicts_with = "force")]
         cascade: bool,
-        /// Remove it although others depend on it; they keep working
+        /// Remove them even if others depend on them; those keep working
         #[arg(long)]
         force: bool,
     },
 }
 
-pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     match options.what {
-        What::Info { tag } => info(global, &tag).await,
+        What::Info { tag } => info(global, &tag).await?,
         What::Compact { tag, to, no_wait } => {
             let body = CompactSnapshot { wait: !no_wait, ..CompactSnapshot::new(to) };
-            compact(global, &tag, &body).await
+            compact(global, &tag, &body).await?;
         }
-        What::Rm { tag, cascade, force } => {
+        What::Rm { tags, cascade, force } => {
             let dependents = match (cascade, force) {
                 (true, _) => Dependents::Remove,
                 (false, true) => Dependents::Keep,
                 (false, false) => Dependents::Refuse,
             };
-            connect::client(global).await?.delete_snapshot(&tag, dependents).await?;
-            if global.json {
-                return output::json(&json!({ "removed": [tag] }));
-            }
-            report::remark(&format!("removed {tag}"));
-            Ok(())
+            let client = connect::client(global).await?;
+            let remove = async |tag: &str| client.delete_snapshot(tag, dependents).await;
+            return each::removed(global, tags, remove).await;
         }
     }
+    Ok(Exit::Ok.into())
 }
 
 async fn compact(global: &Global, tag: &str, body: &CompactSnapshot) -> anyhow::Result<()> {

@@ -1,15 +1,15 @@
 //! `forkd snapshots`: all snapshots.
 
-use crate::args::Global;
-use crate::connect;
-use crate::output::{self, Align, Table, or_dash};
+use crate::console::output::{self, Align, Table, or_dash};
+use crate::daemon::connect;
+use crate::options::Global;
 
-/// List all snapshots
+/// List snapshots
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd snapshots --json")]
 pub(crate) struct Options {}
 
-pub(crate) async fn run(global: &Global) -> anyhow::Result<()> {
+pub(crate) async fn run(global: &Global, _: Options) -> anyhow::Result<()> {
     let snapshots = connect::client(global).await?.snapshots().await?;
     if global.json {
         return output::json(&snapshots);

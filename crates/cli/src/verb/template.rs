@@ -3,11 +3,13 @@
 use clap::Subcommand;
 use forkd_api::CreateSnapshot;
 
-use crate::args::Global;
-use crate::report::Hinted;
-use crate::{connect, output, start};
+use crate::console::output;
+use crate::console::report::Hinted;
+use crate::daemon::connect;
+use crate::follow;
+use crate::options::Global;
 
-/// Make snapshots to start from
+/// Build templates: snapshots to start from
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd template build python --tag py")]
 pub(crate) struct Options {
@@ -28,7 +30,7 @@ enum What {
 struct Build {
     /// The image; see `forkd images`
     image: String,
-    /// Name of the snapshot
+    /// Tag of the snapshot
     #[arg(long)]
     tag: String,
     /// Guest RAM in MiB
@@ -37,10 +39,11 @@ struct Build {
     /// Virtual CPUs
     #[arg(long, value_name = "N", default_value_t = 1)]
     vcpus: u32,
-    /// Command to run in the guest before it is frozen, split as a shell would; no shell runs it
+    /// Run this command in the guest before the freeze; it is split as a shell does, but no shell
+    /// interprets it
     #[arg(long, value_name = "CMD")]
     warm: Option<String>,
-    /// Do not wait until it is ready; see `forkd operations`
+    /// Do not wait for it; see `forkd operations`
     #[arg(long)]
     no_wait: bool,
 }
@@ -50,7 +53,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     let request = request(build)?;
     let client = connect::client(global).await?;
     let snapshot = if request.wait {
-        start::follow_build(client.build_snapshot(&request).await?, &request.tag).await?
+        follow::build(client.build_snapshot(&request).await?, &request.tag).await?
     } else {
         client.create_snapshot(&request).await?
     };
@@ -62,7 +65,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
 
 fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
     let warm = shell_words::split(build.warm.as_deref().unwrap_or_default()).map_err(|error| {
-        Hinted::usage(format!("--warm: {error}"), "close every quotation mark of the command")
+        Hinted::usage(format!("--warm: {error}"), "close every quotation mark in the command")
     })?;
     Ok(CreateSnapshot {
         mem_size_mib: build.mem_size_mib,

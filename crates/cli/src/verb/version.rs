@@ -2,15 +2,16 @@
 
 use serde_json::json;
 
-use crate::args::Global;
-use crate::{connect, output};
+use crate::console::output;
+use crate::daemon::connect;
+use crate::options::Global;
 
-/// Print the versions of this program and of the daemon; starts none
+/// Print the versions of forkd and of the daemon, if it is running
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd version --json")]
 pub(crate) struct Options {}
 
-pub(crate) async fn run(global: &Global) -> anyhow::Result<()> {
+pub(crate) async fn run(global: &Global, _: Options) -> anyhow::Result<()> {
     let own = env!("CARGO_PKG_VERSION");
     let daemon = match connect::running_client(global).await? {
         Some(client) => Some(client.version().await?),
@@ -23,7 +24,7 @@ pub(crate) async fn run(global: &Global) -> anyhow::Result<()> {
         Some(daemon) => {
             format!("{}, interface {}, {}", daemon.version, daemon.api, daemon.accelerator)
         }
-        None => "none runs".to_owned(),
+        None => "not running".to_owned(),
     };
     output::facts(&[("forkd", own.to_owned()), ("daemon", of_daemon)])
 }

@@ -65,8 +65,10 @@ impl Context<'_> {
         report: &BranchReport,
     ) -> Result<(), EngineError> {
         let ids = chain.ids();
-        let sum =
-            ids.last().map(|top| self.branches.snapshots.files.sum_device_state(top)).transpose();
+        let sum = ids
+            .last()
+            .map(|top| self.branches.snapshots.files.checksum_device_state(top))
+            .transpose();
         let sum = sum.inspect_err(|_| self.remove_top(chain))?;
         let sealed =
             self.branches.snapshots.catalog.enter(self.tag, SnapshotStatus::Ready, |row| {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use forkd_store::{Registry, StoreError, StoreFiles, settle};
+use forkd_store::{Registry, StoreError, StoreFiles, recover};
 use forkd_vmm::Accelerator;
 use tokio::sync::oneshot;
 
@@ -51,7 +51,7 @@ impl Engine {
         let registry = Arc::new(Registry::open(&files.registry())?);
         let driver = host.driver.as_ref();
         let inherited = Inherited::find(&registry, &files, &config.run_dir, driver)?;
-        let rows = settle(&registry, &files)?;
+        let rows = recover(&registry, &files)?;
         let background = Background::new();
         let events = EventLog::new();
         let operations = Operations::new(Arc::clone(&events));

@@ -17,6 +17,8 @@ mod snapshots;
 mod usage;
 
 pub use engine::Engine;
+#[cfg(test)]
+pub(crate) use engine::open_directories;
 pub use operations::Begun;
 pub use snapshots::Dependents;
 pub use usage::Usage;

@@ -17,6 +17,8 @@ mod images;
 mod state;
 mod vmm_memory;
 
+#[cfg(test)]
+pub(crate) use accelerator::Chosen;
 pub use accelerator::{ProbeVerdict, probe_kvm};
 pub(crate) use agent_port::connect_agent;
 pub use checks::{

@@ -43,7 +43,7 @@ impl Lifecycle {
             vcpus: request.vcpus,
             layers: Vec::new(),
             overlays: Vec::new(),
-            overlay_sums: BTreeMap::new(),
+            overlay_checksums: BTreeMap::new(),
             device_state: None,
             machine: self.host.machine.clone(),
             parent_tag: None,
@@ -147,7 +147,7 @@ impl Lifecycle {
             path: target,
             source,
         })?;
-        let sum = files.sum_device_state(&layer)?;
+        let sum = files.checksum_device_state(&layer)?;
         self.snapshots.catalog.enter(&request.tag, SnapshotStatus::Ready, |row| {
             row.manifest.layers = vec![layer];
             row.manifest.device_state = Some(sum);

@@ -1,86 +1,14 @@
 //! What callers get to know of an operation.
 
-use std::fmt;
 use std::time::SystemTime;
 
-use forkd_types::{OperationId, SandboxId, SnapshotTag};
+use forkd_types::{OperationId, OperationKind, OperationState, SandboxId, SnapshotTag};
 
 use crate::EngineError;
 
-/// What an operation does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum OperationKind {
-    /// Builds a template.
-    Template,
-    /// Makes a snapshot of a running sandbox.
-    Branch,
-    /// Makes a snapshot that depends on no other.
-    Compact,
-    /// Makes a snapshot durable.
-    Publish,
-    /// Merges layers or overlays of a running sandbox.
-    Flatten,
-    /// After a start: makes missing hot copies from durable ones, and checks what is there.
-    Restore,
-}
-
-impl OperationKind {
-    /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Template, Self::Branch, Self::Compact, Self::Publish, Self::Flatten, Self::Restore];
-
-    /// Its name on the wire.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Template => "template",
-            Self::Branch => "branch",
-            Self::Compact => "compact",
-            Self::Publish => "publish",
-            Self::Flatten => "flatten",
-            Self::Restore => "restore",
-        }
-    }
-
-    /// Whether it makes the snapshot that it is about.
-    pub(super) const fn makes_snapshot(self) -> bool {
-        matches!(self, Self::Template | Self::Branch | Self::Compact)
-    }
-}
-
-/// How an operation stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum OperationState {
-    /// It waits for its turn or works.
-    Running,
-    /// It did what it was to do.
-    Succeeded,
-    /// It did not; the error says why.
-    Failed,
-    /// It was cancelled, and what it had done is undone.
-    Cancelled,
-}
-
-impl OperationState {
-    /// All states.
-    pub const ALL: [Self; 4] = [Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled];
-
-    /// Its name on the wire.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-impl fmt::Display for OperationState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+/// Whether such an operation makes the snapshot that it is about.
+pub(super) const fn makes_snapshot(kind: OperationKind) -> bool {
+    matches!(kind, OperationKind::Template | OperationKind::Branch | OperationKind::Compact)
 }
 
 /// How far an operation has come, in parts that take about as long as each other.

@@ -1,9 +1,5 @@
 //! Operations: long requests with a name, a state and a step, that can be waited for and cancelled.
 //!
-//! ```text
-//! running -> succeeded | failed | cancelled
-//! ```
-//!
 //! `table` knows all of them and gives the work of each what it tells its steps with; `description` is
 //! what callers get to know.
 //!
@@ -17,5 +13,6 @@ mod table;
 
 #[cfg(test)]
 pub(crate) use description::example;
-pub use description::{Operation, OperationKind, OperationState, Progress};
+pub use description::{Operation, Progress};
+pub use forkd_types::{OperationKind, OperationState};
 pub(crate) use table::{Operations, Running, Subject};

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use forkd_types::{OperationId, SandboxId, SnapshotTag, limit};
+use forkd_types::{OperationId, OperationKind, OperationState, SandboxId, SnapshotTag, limit};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::description::{Operation, OperationKind, OperationState, Progress};
+use super::description::{Operation, Progress, makes_snapshot};
 use crate::EngineError;
 use crate::events::{Change, EventLog, OperationChange};
 
@@ -216,7 +216,7 @@ impl Operations {
     pub(crate) fn cancel_makers(&self) {
         for operation in self.list() {
             let runs = operation.state == OperationState::Running;
-            if runs && operation.kind.makes_snapshot() && self.cancel(&operation.id).is_ok() {
+            if runs && makes_snapshot(operation.kind) && self.cancel(&operation.id).is_ok() {
                 tracing::info!(operation = %operation.id, "cancelled, because the daemon ends");
             }
         }

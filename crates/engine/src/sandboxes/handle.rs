@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use forkd_store::SnapshotManifest;
-use forkd_types::{SandboxId, SandboxState};
+use forkd_types::{LifeCycle as _, SandboxId, SandboxState};
 use forkd_vmm::VmmError;
 use tokio::sync::Notify;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use forkd_store::{Registry, SnapshotFigures, SnapshotManifest, SnapshotRow, StoreError};
-use forkd_types::{OperationId, SnapshotStatus, SnapshotTag};
+use forkd_types::{LifeCycle as _, OperationId, SnapshotStatus, SnapshotTag};
 use tokio::sync::Notify;
 
 use super::figures::from_figures;

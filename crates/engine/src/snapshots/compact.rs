@@ -31,7 +31,7 @@ impl Snapshots {
         let manifest = SnapshotManifest {
             layers: Vec::new(),
             overlays: Vec::new(),
-            overlay_sums: BTreeMap::new(),
+            overlay_checksums: BTreeMap::new(),
             device_state: None,
             parent_tag: Some(tag.clone()),
             ..source.manifest

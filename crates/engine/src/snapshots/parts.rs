@@ -30,7 +30,7 @@ impl Snapshots {
     /// Refuses by name a snapshot of which a disk overlay is missing or damaged.
     pub(crate) fn require_overlays(&self, row: &SnapshotRow) -> Result<(), EngineError> {
         for id in &row.manifest.overlays {
-            let sum = row.manifest.overlay_sums.get(id);
+            let sum = row.manifest.overlay_checksums.get(id);
             self.files.require_overlay(id, sum).map_err(|error| damaged(row, error))?;
         }
         Ok(())

@@ -106,11 +106,11 @@ impl Snapshots {
             self.files.collect(&FileSet::from(&row.manifest));
             return Ok(());
         }
-        let overlay_sums = published.map_err(|error| damaged(&row, error))?;
+        let overlay_checksums = published.map_err(|error| damaged(&row, error))?;
         let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.catalog.update(tag, |row| {
             row.durable = true;
-            row.manifest.overlay_sums = overlay_sums;
+            row.manifest.overlay_checksums = overlay_checksums;
             if let Some(figures) = &mut row.figures {
                 figures.phases_us.insert(BranchPhase::Publish.name().to_owned(), took);
             }

@@ -83,7 +83,7 @@ fn recheck(
         for id in &row.manifest.overlays {
             may_go_on(snapshots, operation)?;
             if let Err(error) =
-                snapshots.files.require_overlay(id, row.manifest.overlay_sums.get(id))
+                snapshots.files.require_overlay(id, row.manifest.overlay_checksums.get(id))
             {
                 note(snapshots, row, &error);
             }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use forkd_store::{Layer, Living, Registry, SnapshotRow, StoreFiles, settle, sweep};
+use forkd_store::{Layer, Living, Registry, SnapshotRow, StoreFiles, recover, sweep};
 use forkd_types::SnapshotStatus;
 
 use crate::child::{Death, ORDER, Order};
@@ -16,10 +16,10 @@ use crate::log::{self, Line};
 use crate::model::{Content, Dice, Entry, History, PAGE, PAGES, Rows, file_bytes, page_bytes};
 use crate::power;
 
-/// Edges that a process reaches at most before it is killed at one.
-const EDGES_MAX: usize = 150;
-/// Edges that a recovery may reach.
-const RECOVERY_EDGES_MAX: usize = 30;
+/// Failpoints that a process reaches at most before it is killed at one.
+const FAILPOINTS_MAX: usize = 150;
+/// Failpoints that a recovery may reach.
+const RECOVERY_FAILPOINTS_MAX: usize = 30;
 /// The longest time, in microseconds, after which a process is killed wherever it is.
 const TIME_MAX: usize = 40_000;
 
@@ -41,21 +41,21 @@ impl Scene {
         self.root.path().join(name)
     }
 
-    /// Crashes it, at the edge of the given name if there is one, checks what is left, and returns
+    /// Crashes it, at the failpoint of the given name if there is one, checks what is left, and returns
     /// where the process died.
-    pub(crate) fn crash(&mut self, what: &str, edge: Option<&str>, mut dice: Dice) -> String {
+    pub(crate) fn crash(&mut self, what: &str, failpoint: Option<&str>, mut dice: Dice) -> String {
         for name in ["aside", "log"] {
             let path = self.path(name);
             fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path)).ok();
         }
         fs::create_dir(self.path("aside")).unwrap();
-        let death = match edge {
+        let death = match failpoint {
             Some(name) => Death::AtNamed(name.to_owned(), dice.below(4) as u64),
-            None if dice.one_in(2) => Death::AtEdge(dice.below(EDGES_MAX) as u64),
+            None if dice.one_in(2) => Death::AtFailpoint(dice.below(FAILPOINTS_MAX) as u64),
             None => Death::Anywhere,
         };
         let full = dice.one_in(4).then(|| {
-            let from = dice.below(EDGES_MAX) as u64;
+            let from = dice.below(FAILPOINTS_MAX) as u64;
             (from, from + 1 + dice.below(20) as u64)
         });
         let order = self.order(dice.roll(), death, full);
@@ -73,18 +73,22 @@ impl Scene {
             let order = Order {
                 in_recovery: true,
                 full: None,
-                ..self.order(0, Death::AtEdge(dice.below(RECOVERY_EDGES_MAX) as u64), None)
+                ..self.order(
+                    0,
+                    Death::AtFailpoint(dice.below(RECOVERY_FAILPOINTS_MAX) as u64),
+                    None,
+                )
             };
             self.lose_process(&order, Duration::MAX, &what);
         }
         self.check_recovered(&what, &found, power_lost);
         let died_at = lines.iter().find_map(|line| match line {
-            Line::Dying(edge) => Some(edge.clone()),
+            Line::Dying(failpoint) => Some(failpoint.clone()),
             _ => None,
         });
         died_at.unwrap_or_else(|| match lines.is_empty() {
-            true => "before any edge".to_owned(),
-            false => "between edges".to_owned(),
+            true => "before any failpoint".to_owned(),
+            false => "between failpoints".to_owned(),
         })
     }
 
@@ -158,7 +162,7 @@ impl Scene {
             // As the engine does with those whose VM is gone.
             registry.remove_sandbox(&row.id).unwrap();
         }
-        let rows = settle(&registry, &files).unwrap();
+        let rows = recover(&registry, &files).unwrap();
         sweep(&files, &rows, &Living::default());
         assert_eq!(rows.len(), before.len(), "{what}: a snapshot came or went");
         for (row, before) in rows.iter().zip(before) {
@@ -203,16 +207,16 @@ impl Scene {
         let overlays: Vec<_> = content.disk.iter().map(|(id, _)| id.clone()).collect();
         assert_eq!(row.manifest.overlays, overlays, "{what}: {tag}");
         for id in overlays.iter().filter(|_| row.durable) {
-            let sum = row.manifest.overlay_sums.get(id);
-            assert!(sum.is_some(), "{what}: {tag}: overlay {id} has no checksum");
+            let checksum = row.manifest.overlay_checksums.get(id);
+            assert!(checksum.is_some(), "{what}: {tag}: overlay {id} has no checksum");
         }
         for (id, number) in &content.disk {
             let found = fs::read(files.overlay(id)).unwrap();
             assert!(found == file_bytes(*number), "{what}: {tag}: overlay {id} is another");
         }
         let top = row.manifest.layers.last().unwrap();
-        let sum = row.manifest.device_state.as_ref();
-        let device = fs::read(files.require_device_state(top, sum).unwrap()).unwrap();
+        let checksum = row.manifest.device_state.as_ref();
+        let device = fs::read(files.require_device_state(top, checksum).unwrap()).unwrap();
         assert!(device == file_bytes(content.device), "{what}: {tag}: device state");
         files.check_parts(&row.manifest).unwrap();
         if row.durable {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forkd_store::{Edge, Living, Registry, StoreFiles, settle, sweep, watch_edges};
+use forkd_store::{Failpoint, Living, Registry, StoreFiles, recover, sweep, watch_failpoints};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +18,11 @@ use crate::workload::Workload;
 /// Names the file with the order.
 pub(crate) const ORDER: &str = "FORKD_CRASH_ORDER";
 
-/// A process that has not died after so many edges never will.
+/// A process that has not died after so many failpoints never will.
 const GIVE_UP: u64 = 20_000;
 
-/// Edges of the work at which a process dies in each run of the test.
-pub(crate) const EDGES: &[&str] = &[
+/// Failpoints of the work at which a process dies in each run of the test.
+pub(crate) const FAILPOINTS: &[&str] = &[
     "making hot pages",
     "making hot index",
     "written hot pages",
@@ -66,9 +66,9 @@ pub(crate) const EDGES: &[&str] = &[
 /// When the process dies.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Death {
-    /// At the n-th edge.
-    AtEdge(u64),
-    /// When it reaches the edge of this name for the n-th time.
+    /// At the n-th failpoint.
+    AtFailpoint(u64),
+    /// When it reaches the failpoint of this name for the n-th time.
     AtNamed(String, u64),
     /// When it is killed by the other process.
     Anywhere,
@@ -83,11 +83,11 @@ pub(crate) struct Order {
     pub(crate) aside: PathBuf,
     pub(crate) log: PathBuf,
     pub(crate) seed: u64,
-    /// At which edge it kills itself.
+    /// At which failpoint it kills itself.
     pub(crate) death: Death,
-    /// From which edge to which there is no space.
+    /// From which failpoint to which there is no space.
     pub(crate) full: Option<(u64, u64)>,
-    /// Edges count from the start of the process, not from the end of its recovery.
+    /// Failpoints count from the start of the process, not from the end of its recovery.
     pub(crate) in_recovery: bool,
     pub(crate) contents: BTreeMap<String, Content>,
 }
@@ -101,7 +101,7 @@ pub(crate) fn run() {
     }
     let files = StoreFiles::open(&order.state, &order.hot).unwrap();
     let registry = Registry::open(&files.registry()).unwrap();
-    let rows = settle(&registry, &files).unwrap();
+    let rows = recover(&registry, &files).unwrap();
     sweep(&files, &rows, &Living::default());
     if order.in_recovery {
         return;
@@ -115,7 +115,7 @@ fn watch(order: &Order) {
     let (hot, aside) = (order.hot.clone(), order.aside.clone());
     let (death, full) = (order.death.clone(), order.full);
     let [count, kept, same] = [(); 3].map(|()| AtomicU64::new(0));
-    watch_edges(move |edge| {
+    watch_failpoints(move |failpoint| {
         let keep = |path: &Path| {
             if path.starts_with(&hot) || !path.exists() {
                 return None;
@@ -125,23 +125,25 @@ fn watch(order: &Order) {
             fs::hard_link(path, &place).unwrap();
             Some(place)
         };
-        tell(&log, edge, keep);
+        tell(&log, failpoint, keep);
         let now = count.fetch_add(1, Ordering::Relaxed);
         let dies = match &death {
-            Death::AtEdge(at) => *at == now,
+            Death::AtFailpoint(at) => *at == now,
             Death::AtNamed(wanted, times) => {
-                name(edge, &hot) == *wanted && same.fetch_add(1, Ordering::Relaxed) == *times
+                name(failpoint, &hot) == *wanted && same.fetch_add(1, Ordering::Relaxed) == *times
             }
             Death::Anywhere => false,
         };
-        assert!(now < GIVE_UP, "there is no edge {death:?}");
+        assert!(now < GIVE_UP, "there is no failpoint {death:?}");
         if dies {
-            log.line(&Line::Dying(name(edge, &hot)));
+            log.line(&Line::Dying(name(failpoint, &hot)));
             kill_process(getpid(), Signal::KILL).unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }
-        let needs_space =
-            matches!(edge, Edge::Writing(_) | Edge::Written(_) | Edge::RowChanging(_));
+        let needs_space = matches!(
+            failpoint,
+            Failpoint::Writing(_) | Failpoint::Written(_) | Failpoint::RowChanging(_)
+        );
         match full {
             Some((from, to)) if needs_space && (from..to).contains(&now) => {
                 Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()))
@@ -151,24 +153,24 @@ fn watch(order: &Order) {
     });
 }
 
-fn tell(log: &Log, edge: Edge<'_>, keep: impl Fn(&Path) -> Option<PathBuf>) {
+fn tell(log: &Log, failpoint: Failpoint<'_>, keep: impl Fn(&Path) -> Option<PathBuf>) {
     let owned = Path::to_owned;
-    log.line(&match edge {
-        Edge::Writing(path) => Line::Making(owned(path)),
-        Edge::Written(path) => Line::Written(owned(path)),
-        Edge::Flushed(path) => Line::Synced(owned(path)),
-        Edge::Renaming { from, to } => Line::Renaming(owned(from), owned(to), keep(to)),
-        Edge::DirectoryFlushed(path) => Line::Named(owned(path)),
-        Edge::Removing(path) => Line::Removing(owned(path), keep(path)),
-        Edge::RowChanged(_) => Line::Changed,
-        Edge::RegistryFlushing => Line::Flushing,
-        Edge::RegistryFlushed => Line::Flushed,
-        Edge::Renamed { .. } | Edge::Removed(_) | Edge::RowChanging(_) => return,
+    log.line(&match failpoint {
+        Failpoint::Writing(path) => Line::Making(owned(path)),
+        Failpoint::Written(path) => Line::Written(owned(path)),
+        Failpoint::Flushed(path) => Line::Synced(owned(path)),
+        Failpoint::Renaming { from, to } => Line::Renaming(owned(from), owned(to), keep(to)),
+        Failpoint::DirectoryFlushed(path) => Line::Named(owned(path)),
+        Failpoint::Removing(path) => Line::Removing(owned(path), keep(path)),
+        Failpoint::RowChanged(_) => Line::Changed,
+        Failpoint::RegistryFlushing => Line::Flushing,
+        Failpoint::RegistryFlushed => Line::Flushed,
+        Failpoint::Renamed { .. } | Failpoint::Removed(_) | Failpoint::RowChanging(_) => return,
     });
 }
 
-/// What an edge is called in the table of the test.
-fn name(edge: Edge<'_>, hot: &Path) -> String {
+/// What a failpoint is called in the table of the test.
+fn name(failpoint: Failpoint<'_>, hot: &Path) -> String {
     let of = |path: &Path| {
         let place = if path.starts_with(hot) { "hot" } else { "durable" };
         let file = path.file_name().unwrap().to_str().unwrap();
@@ -181,20 +183,20 @@ fn name(edge: Edge<'_>, hot: &Path) -> String {
         };
         format!("{place} {kind}")
     };
-    match edge {
-        Edge::Writing(path) => format!("making {}", of(path)),
-        Edge::Written(path) => format!("written {}", of(path)),
-        Edge::Flushed(path) => format!("synced {}", of(path)),
-        Edge::Renaming { to, .. } => format!("renaming {}", of(to)),
-        Edge::Renamed { to, .. } => format!("renamed {}", of(to)),
-        Edge::DirectoryFlushed(path) => {
+    match failpoint {
+        Failpoint::Writing(path) => format!("making {}", of(path)),
+        Failpoint::Written(path) => format!("written {}", of(path)),
+        Failpoint::Flushed(path) => format!("synced {}", of(path)),
+        Failpoint::Renaming { to, .. } => format!("renaming {}", of(to)),
+        Failpoint::Renamed { to, .. } => format!("renamed {}", of(to)),
+        Failpoint::DirectoryFlushed(path) => {
             format!("named {}", path.file_name().unwrap().to_str().unwrap())
         }
-        Edge::Removing(path) => format!("removing {}", of(path)),
-        Edge::Removed(path) => format!("removed {}", of(path)),
-        Edge::RowChanging(status) => format!("row {status}"),
-        Edge::RowChanged(status) => format!("row {status} written"),
-        Edge::RegistryFlushing => "flushing rows".to_owned(),
-        Edge::RegistryFlushed => "flushed rows".to_owned(),
+        Failpoint::Removing(path) => format!("removing {}", of(path)),
+        Failpoint::Removed(path) => format!("removed {}", of(path)),
+        Failpoint::RowChanging(status) => format!("row {status}"),
+        Failpoint::RowChanged(status) => format!("row {status} written"),
+        Failpoint::RegistryFlushing => "flushing rows".to_owned(),
+        Failpoint::RegistryFlushed => "flushed rows".to_owned(),
     }
 }

@@ -36,7 +36,7 @@ pub(crate) enum Line {
     Removing(PathBuf, Option<PathBuf>),
     /// The names in this directory are on the disk.
     Named(PathBuf),
-    /// This is the edge at which the process dies.
+    /// This is the failpoint at which the process dies.
     Dying(String),
     /// An operation has been refused for lack of space, as told.
     Refused(String),

@@ -4,7 +4,7 @@
 //! belongs to nobody. Where there is no space, the operation is refused and nothing is damaged.
 //!
 //! Method: this program starts itself as another process, which works on a real store at random and
-//! is killed: at an edge (see the store's `Edge`), or after a random time. Then the directories are
+//! is killed: at a failpoint (see the store's `Failpoint`), or after a random time. Then the directories are
 //! made what they may be when the power is lost as well, or left; sometimes another process starts
 //! and is killed while it recovers. The store is then opened as a daemon does, and compared with a
 //! model that knows nothing of files. All choices follow from a seed.
@@ -24,7 +24,7 @@ mod workload;
 use std::collections::BTreeMap;
 
 use crate::check::Scene;
-use crate::child::EDGES;
+use crate::child::FAILPOINTS;
 use crate::model::{Dice, mixed};
 
 /// Crash points of one store; then another one begins.
@@ -42,21 +42,21 @@ fn a_store_is_whole_after_a_crash_at_any_moment() {
         u64::from(now.subsec_nanos()) % 1_000_000
     });
     println!("{points} crashes, seed {seed}: repeat with `make crash N={points} SEED={seed}`");
-    let mut edges: BTreeMap<String, u64> = BTreeMap::new();
+    let mut failpoints: BTreeMap<String, u64> = BTreeMap::new();
     let mut scene = Scene::new();
     for point in 0..points {
         if point % POINTS_PER_STORE == 0 {
             scene = Scene::new();
         }
         let dice = Dice::new(mixed(seed).wrapping_add(point));
-        // Every other one at a known edge, so that none is left out.
-        let edge =
-            (point % 2 == 0).then(|| EDGES[usize::try_from(point / 2).unwrap() % EDGES.len()]);
-        let died_at = scene.crash(&format!("seed {seed}, crash {point}"), edge, dice);
-        *edges.entry(died_at).or_default() += 1;
+        // Every other one at a known failpoint, so that none is left out.
+        let failpoint = (point % 2 == 0)
+            .then(|| FAILPOINTS[usize::try_from(point / 2).unwrap() % FAILPOINTS.len()]);
+        let died_at = scene.crash(&format!("seed {seed}, crash {point}"), failpoint, dice);
+        *failpoints.entry(died_at).or_default() += 1;
     }
-    for (edge, count) in &edges {
-        println!("{count:6}  {edge}");
+    for (failpoint, count) in &failpoints {
+        println!("{count:6}  {failpoint}");
     }
 }
 

@@ -213,7 +213,7 @@ impl Workload {
     ) -> Result<(), StoreError> {
         let top = layers.last().unwrap().clone();
         fs::write(self.files.hot_device_state(&top), file_bytes(device)).unwrap();
-        row.manifest.device_state = Some(self.files.sum_device_state(&top)?);
+        row.manifest.device_state = Some(self.files.checksum_device_state(&top)?);
         row.manifest.layers = layers;
         row.manifest.overlays = overlays;
         row.status = SnapshotStatus::Ready;
@@ -223,7 +223,7 @@ impl Workload {
     fn publish(&mut self) -> Result<(), StoreError> {
         let fresh = |row: &SnapshotRow| is_ready(row) && !row.durable;
         let Some(mut row) = self.one(fresh) else { return Ok(()) };
-        row.manifest.overlay_sums = self.files.publish_parts(&row.manifest, &mut || ())?;
+        row.manifest.overlay_checksums = self.files.publish_parts(&row.manifest, &mut || ())?;
         row.durable = true;
         self.put(row)
     }
@@ -334,7 +334,7 @@ fn blank_row(tag: &SnapshotTag, content: String, parent: Option<SnapshotTag>) ->
             vcpus: 1,
             layers: Vec::new(),
             overlays: Vec::new(),
-            overlay_sums: BTreeMap::new(),
+            overlay_checksums: BTreeMap::new(),
             device_state: None,
             machine: MachineIdentity {
                 vmm_version: "0".to_owned(),

@@ -21,6 +21,8 @@ use crate::{Disk, MappedRun, RunState, VmSpec, VmmError};
 pub(super) struct Machine {
     pub(super) pid: Pid,
     pub(super) pidfd: OwnedFd,
+    /// A descriptor that cannot be waited for.
+    pub(super) plain_file: File,
     child: Mutex<Child>,
     /// The agent's port. Shut down when the process dies.
     port: UnixListener,
@@ -60,6 +62,7 @@ impl Machine {
         };
         Ok(Self {
             pid,
+            plain_file: File::open("/proc/self/exe").map_err(failed)?,
             pidfd: pidfd.map_err(|errno| failed(errno.into()))?,
             child: Mutex::new(child),
             port,

@@ -11,6 +11,9 @@ pub enum Call {
     Start,
     /// To be taken over.
     Adopt,
+    /// For the descriptor that tells of its exit. A refusal gives one that tells nothing and cannot
+    /// be watched.
+    ExitWatch,
     /// For a userfaultfd.
     Userfaultfd,
     /// To take memory and device state.
@@ -41,9 +44,10 @@ pub enum Call {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Start,
         Self::Adopt,
+        Self::ExitWatch,
         Self::Userfaultfd,
         Self::Load,
         Self::Resume,
@@ -63,6 +67,7 @@ impl Call {
         match self {
             Self::Start => "start",
             Self::Adopt => "adopt",
+            Self::ExitWatch => "exit_watch",
             Self::Userfaultfd => "userfaultfd",
             Self::Load => "load",
             Self::Resume => "resume",

@@ -217,7 +217,10 @@ impl Vm for FakeVm {
     }
 
     fn exit_fd(&self) -> BorrowedFd<'_> {
-        self.machine.pidfd.as_fd()
+        match self.script.next(Call::ExitWatch) {
+            Some(_) => self.machine.plain_file.as_fd(),
+            None => self.machine.pidfd.as_fd(),
+        }
     }
 
     fn has_exited(&self) -> bool {

@@ -7,6 +7,7 @@ Fields that this version does not know are left out when an answer is read.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 __all__ = [
     "BranchAnswer",
@@ -22,6 +23,7 @@ __all__ = [
     "Operation",
     "Pong",
     "Process",
+    "Reason",
     "Sandbox",
     "Snapshot",
     "SnapshotInfo",
@@ -66,6 +68,8 @@ class ErrorBody:
 
     hint: str
     """What to do about it."""
+
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +288,10 @@ class Process:
 
     signal: int | None = None
     """The signal that ended it."""
+
+
+Reason: TypeAlias = str
+"""Why a guest refused."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,6 +50,7 @@ export interface ErrorBody {
   readonly error: string;
   /** What to do about it. */
   readonly hint: string;
+  readonly reason?: Reason | undefined;
 }
 
 /** What Python code gave. */
@@ -205,6 +206,10 @@ export interface Process {
   readonly exitCode?: number | undefined;
   /** The signal that ended it. */
   readonly signal?: number | undefined;
+}
+
+/** Why a guest refused. */
+export interface Reason {
 }
 
 /** A sandbox. */
@@ -385,6 +390,7 @@ export const readErrorBody: Reader<ErrorBody> = object("ErrorBody", {
   code: needed("code", text),
   error: needed("error", text),
   hint: needed("hint", text),
+  reason: perhaps("reason", (value, where) => readReason(value, where)),
 });
 
 export const readEvalAnswer: Reader<EvalAnswer> = object("EvalAnswer", {
@@ -467,6 +473,9 @@ export const readProcess: Reader<Process> = object("Process", {
   error: perhaps("error", text),
   exitCode: perhaps("exit_code", number),
   signal: perhaps("signal", number),
+});
+
+export const readReason: Reader<Reason> = object("Reason", {
 });
 
 export const readSandbox: Reader<Sandbox> = object("Sandbox", {

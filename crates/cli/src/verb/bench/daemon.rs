@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use forkd_client::{Client, Target};
 use tempfile::TempDir;
 
-use crate::verb::stop;
-use crate::{connect, report, settings};
+use crate::console::report;
+use crate::daemon::{connect, process, settings};
 
 /// Where hot layers are by default: a tmpfs that every distribution mounts.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -28,7 +28,7 @@ impl OwnDaemon {
         // The path of a socket is short.
         let home = TempDir::with_prefix("fb-").context("create a directory")?;
         let hot = directory_in(hot.unwrap_or(Path::new(SHARED_MEMORY)))?;
-        let mut options = vec!["--stop-sandboxes".into()];
+        let mut options = vec!["--remove-sandboxes".into()];
         options.extend(option("--home", home.path()));
         options.extend(option("--hot-dir", hot.path()));
         let run_dir = home.path().join("run");
@@ -60,7 +60,7 @@ impl OwnDaemon {
             && process.try_wait().context("watch the daemon")?.is_none()
         {
             // Its sandboxes go with it.
-            stop::terminate(rustix::process::Pid::from_child(&process))?;
+            process::terminate(rustix::process::Pid::from_child(&process))?;
             process.wait().context("wait for the daemon")?;
         }
         let closed: Vec<_> = self.directories.drain(..).map(TempDir::close).collect();
@@ -71,7 +71,7 @@ impl OwnDaemon {
 impl Drop for OwnDaemon {
     fn drop(&mut self) {
         if let Err(problem) = self.close() {
-            report::note(&format!("something is left behind: {problem:#}"));
+            report::note(&format!("could not remove everything: {problem:#}"));
         }
     }
 }

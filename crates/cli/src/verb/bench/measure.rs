@@ -10,17 +10,19 @@
 //!  wait until the snapshot is durable; delete it       (kept with --chain)
 //! ```
 
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use forkd_api::{BranchAnswer, BranchRequest, CreateSandboxes, CreateSnapshot};
 use forkd_client::{Client, ClientError, Dependents};
+use forkd_meter_protocol::{INTERVAL_NS, Stall};
 use forkd_types::BranchMode;
 use serde_json::Value;
 
-use super::branch::{Options, WaitFor, WriteLoad};
-use super::guest::{Guest, Stall, Written};
+use super::guest::{self, Guest};
+use super::options::{Options, WaitFor};
 use super::row::{FLOOR, Row};
 use super::statistics;
 
@@ -79,11 +81,11 @@ impl<'a> Measurement<'a> {
         let sources = client.create_sandboxes(&CreateSandboxes::new(TEMPLATE, 1)).await?;
         let source = sources.into_iter().next().context("the daemon started no sandbox")?;
         let guest = Guest::with_meter(client.clone(), source.id, meter).await?;
-        if options.dirty_mib > 0 {
-            guest.hold_dirty(options.dirty_mib).await?;
+        if let Some(mib) = NonZeroU64::new(options.dirty_mib) {
+            guest.hold_dirty(mib).await?;
         }
         if let Some(writer) = options.writer() {
-            guest.start_writer(&writer).await?;
+            guest.start_writer(writer).await?;
         }
         Ok(Self { client, options, guest, prepare_ms: 0.0, count: 0 })
     }
@@ -148,17 +150,17 @@ impl<'a> Measurement<'a> {
     }
 
     async fn throughput(&self, time: Duration) -> anyhow::Result<Option<f64>> {
-        if self.options.write_load == WriteLoad::None {
+        if self.options.writer().is_none() {
             return Ok(None);
         }
-        let first: Written = self.guest.written().await?;
+        let first = self.guest.written().await?;
         tokio::time::sleep(time).await;
-        Ok(self.guest.written().await?.mib_per_second_since(first))
+        Ok(guest::mib_per_second(first, self.guest.written().await?))
     }
 
     async fn set_writer(&self, row: &mut Row, before: Option<f64>) -> anyhow::Result<()> {
         let after = self.throughput(WRITER_AFTER).await?;
-        let reason = if self.options.write_load == WriteLoad::None {
+        let reason = if self.options.writer().is_none() {
             "no write load"
         } else {
             "the guest's clock stood still"
@@ -212,7 +214,7 @@ impl<'a> Measurement<'a> {
         let (from, to) =
             (lead_ms - GAP_BEFORE_MS, lead_ms + self.prepare_ms + GAP_AFTER.as_secs_f64() * 1e3);
         let gap = statistics::longest_gap_ms(&stall.longest_ns, stall.spun_ns, from, to);
-        let spun_ms = stall.spun_ns / 1_000_000;
+        let spun_ms = stall.spun_ns / INTERVAL_NS;
         gap.ok_or_else(|| format!("the meter measured {spun_ms} ms, not until {to:.0} ms"))
     }
 

@@ -4,15 +4,16 @@ mod branch;
 mod daemon;
 mod guest;
 mod measure;
+mod options;
 mod row;
 mod statistics;
 mod summary;
 
 use clap::Subcommand;
 
-use crate::args::Global;
+use crate::options::Global;
 
-/// Measure how forkd does on this machine
+/// Measure forkd on this machine
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd bench branch --iterations 20")]
 pub(crate) struct Options {
@@ -22,7 +23,7 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    Branch(branch::Options),
+    Branch(options::Options),
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {

@@ -29,7 +29,8 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
 }
 
 /// The longest of the gaps that began between two times, in milliseconds since the measurement
-/// began; `longest_ns` has one for each millisecond. None unless all of that time was measured.
+/// began; `longest_ns` has one for each interval, which is a millisecond. None unless all of that
+/// time was measured.
 pub(super) fn longest_gap_ms(
     longest_ns: &[u64],
     spun_ns: u64,

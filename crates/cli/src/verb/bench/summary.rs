@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::row::{FIGURES, Row};
 use super::statistics::Distribution;
-use crate::output::{self, Align, Table};
+use crate::console::output::{self, Align, Table};
 
 /// How many rows at either end of a chain are compared.
 const CHAIN_END_ROWS: usize = 10;

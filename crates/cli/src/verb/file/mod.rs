@@ -7,18 +7,19 @@ use std::time::{Duration, SystemTime};
 
 use clap::Subcommand;
 use forkd_api::FileEntry;
-use forkd_client::{Client, Depth};
+use forkd_client::Client;
 use serde_json::json;
 
-use crate::args::Global;
+use crate::console::output::{self, Align, Table};
+use crate::console::report;
+use crate::daemon::connect;
 use crate::exit::Exit;
-use crate::output::{self, Align, Table};
-use crate::place::Remote;
-use crate::{connect, report};
+use crate::options::Global;
+use crate::options::place::{Remote, depth};
 
-/// List, look at, remove, watch and make files of a sandbox
+/// List, show, remove, watch and make files in a sandbox
 ///
-/// A path is written as SANDBOX:/PATH, as for `forkd cp`, which copies files.
+/// Write a path as SANDBOX:/PATH. `forkd cp` copies files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd file ls sb-0123456789ab:/srv\n  \
@@ -39,7 +40,7 @@ enum What {
         /// SANDBOX:/PATH
         directory: Remote,
     },
-    /// Describe a file or directory; of a symbolic link, the link
+    /// Show details of a file or directory; symbolic links are not followed
     Stat {
         /// SANDBOX:/PATH
         path: Remote,
@@ -49,7 +50,7 @@ enum What {
         /// SANDBOX:/PATH
         file: Remote,
     },
-    /// Make a directory, and missing ones above it
+    /// Make a directory and its missing parents
     Mkdir {
         /// SANDBOX:/PATH
         directory: Remote,
@@ -58,7 +59,7 @@ enum What {
     Rm {
         /// SANDBOX:/PATH
         path: Remote,
-        /// With all that is in a directory
+        /// Remove a directory with everything in it
         #[arg(short, long)]
         recursive: bool,
     },
@@ -86,10 +87,6 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         What::Watch(options) => watch::run(global, &client, options).await?,
     }
     Ok(Exit::Ok.into())
-}
-
-const fn depth(recursive: bool) -> Depth {
-    if recursive { Depth::Recursive } else { Depth::Itself }
 }
 
 fn done(global: &Global, what: &str, place: &Remote) -> anyhow::Result<()> {

@@ -3,20 +3,19 @@
 use forkd_api::FileChange;
 use forkd_client::Client;
 
-use super::depth;
-use crate::args::Global;
-use crate::output::{self, Reader};
-use crate::place::Remote;
-use crate::report::{self, Hinted};
+use crate::console::output::{self, Reader};
+use crate::console::report::{self, Hinted};
+use crate::options::Global;
+use crate::options::place::{Remote, depth};
 
-/// Print changes of a file or in a directory until interrupted
+/// Print changes of a file or a directory as they happen
 ///
-/// One line for each change: what happened, and where. With --json an object a line.
+/// Each change is a line: what happened, and where. With --json each line is an object.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     /// SANDBOX:/PATH
     path: Remote,
-    /// With all that is below a directory
+    /// Watch everything below a directory, too
     #[arg(short, long)]
     recursive: bool,
 }
@@ -36,7 +35,7 @@ pub(super) async fn run(global: &Global, client: &Client, options: Options) -> a
         }
     }
     let hint = "`forkd ls` shows whether the sandbox is still there";
-    Err(Hinted::new(format!("nothing more is told about {path}"), hint).into())
+    Err(Hinted::new(format!("the daemon no longer watches {path}"), hint).into())
 }
 
 fn shown(change: &FileChange) -> String {
@@ -45,7 +44,7 @@ fn shown(change: &FileChange) -> String {
         FileChange::Modified { path } => format!("modified  {path}"),
         FileChange::Removed { path } => format!("removed   {path}"),
         FileChange::Renamed { path, from } => format!("renamed   {from} -> {path}"),
-        FileChange::Lost {} => "lost      changes were missed; list the directory anew".to_owned(),
+        FileChange::Lost {} => "lost      changes were missed; list the directory again".to_owned(),
         FileChange::Gone { reason } => format!("gone      {reason}"),
     }
 }

@@ -4,25 +4,25 @@ use std::process::ExitCode;
 
 use forkd_client::Client;
 
-use super::Which;
+use super::which::Which;
 use crate::attach::{End, Input, Joined, Sink};
+use crate::console::report::Hinted;
+use crate::console::signals::Signals;
+use crate::console::{report, terminal};
 use crate::exit::Exit;
-use crate::report::Hinted;
-use crate::signals::Signals;
-use crate::{report, terminal};
 
-/// Join a process to our standard input and output until it ends, with its exit code
+/// Connect to the input and output of a process
 ///
-/// It begins with what is kept of the output. Interrupting this command leaves the process running,
-/// and so does `~.` at the beginning of a line when the process has a terminal (--tty).
+/// Starts with the output that is kept, and ends with the process. If you interrupt this command,
+/// the process keeps running; with --tty, type `~.` at the start of a line to leave it running.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     #[command(flatten)]
     which: Which,
-    /// Join it to this terminal: all keys go there, and it is told the size of the window
+    /// Give it this terminal: all keys go there, and it follows the size of the window
     #[arg(short, long)]
     tty: bool,
-    /// Only follow the output
+    /// Send no input
     #[arg(long, conflicts_with = "tty")]
     no_stdin: bool,
 }
@@ -30,7 +30,7 @@ pub(super) struct Options {
 pub(super) async fn run(client: &Client, options: Options) -> anyhow::Result<ExitCode> {
     if options.tty && !terminal::is_interactive() {
         let hint = "leave out --tty, or run this command on a terminal";
-        return Err(Hinted::usage("--tty needs a terminal here", hint).into());
+        return Err(Hinted::usage("standard input and output must be a terminal", hint).into());
     }
     let Which { sandbox, process } = options.which;
     let input = match (options.tty, options.no_stdin) {
@@ -43,7 +43,7 @@ pub(super) async fn run(client: &Client, options: Options) -> anyhow::Result<Exi
     let mut joined = Joined { client, sandbox, process, from: None, input, sink: Sink::Streams };
     match joined.follow(&mut signals).await? {
         End::Left => {
-            report::remark(&format!("{} runs on", joined.process));
+            report::remark(&format!("{} keeps running", joined.process));
             Ok(Exit::Ok.into())
         }
         end => end.exit_code(None),

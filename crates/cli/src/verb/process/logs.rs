@@ -5,24 +5,25 @@ use std::process::ExitCode;
 use forkd_api::OutputEvent;
 use forkd_client::Client;
 
-use super::Which;
-use crate::args::Global;
+use super::which::Which;
 use crate::attach;
+use crate::console::output::{self, Reader};
+use crate::console::report;
 use crate::exit::Exit;
-use crate::output::{self, Reader};
-use crate::report;
+use crate::options::Global;
 
-/// Print what a process has written; the last 1 MiB is kept
+/// Print the output of a process; forkd keeps the last 1 MiB
 ///
-/// Each stream goes to ours of the same name. With --json each event is an object a line.
+/// Standard output and standard error stay apart. With --json each line is an object with one
+/// event.
 #[derive(Debug, clap::Args)]
 pub(super) struct Options {
     #[command(flatten)]
     which: Which,
-    /// Go on until the process ends
+    /// Follow the output until the process ends
     #[arg(short, long)]
     follow: bool,
-    /// Begin with the byte of this number; with the oldest that is kept by default
+    /// Start at this byte of the output; without it, at the oldest that is kept
     #[arg(long, value_name = "OFFSET")]
     from: Option<u64>,
 }
@@ -63,7 +64,7 @@ fn show(event: &OutputEvent) -> anyhow::Result<Reader> {
         OutputEvent::Stdout(data) => return output::flowing(&data.bytes().unwrap_or_default()),
         OutputEvent::Stderr(data) => output::guest_streams(&[], &data.bytes().unwrap_or_default())?,
         OutputEvent::Lost { bytes } => {
-            report::note(&format!("{bytes} bytes of output are no longer kept"));
+            report::note(&format!("{bytes} bytes of output are lost; forkd keeps the last 1 MiB"));
         }
         OutputEvent::Exit(_) | OutputEvent::Gone { .. } => {}
     }

@@ -2,6 +2,7 @@
 
 mod attach;
 mod logs;
+mod which;
 
 use std::io::Read as _;
 use std::process::ExitCode;
@@ -10,21 +11,21 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use forkd_api::{CreateProcess, Process, SignalName, TtySize};
 use forkd_client::{Client, InputEnd};
+use forkd_types::limit;
 use serde_json::json;
 
-use crate::args::Global;
+use crate::console::output::{self, or_dash};
+use crate::console::report;
+use crate::daemon::connect;
 use crate::exit::{self, Exit};
-use crate::output::{self, or_dash};
-use crate::program::Program;
-use crate::{connect, report};
-
-/// Longest wait in one request; more follow until the process has ended.
-const WAIT_SECS: u64 = 600;
+use crate::options::Global;
+use crate::options::program::Program;
+use which::Which;
 
 /// Largest piece of input that is sent at once.
 const INPUT_PIECE_BYTES: usize = 1 << 20;
 
-/// Start, follow, feed, signal or remove one background process
+/// Start and control background processes in a sandbox
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     P=$(forkd process start sb-0123456789ab --stdin -- sh -c 'read name; echo hello $name')\n  \
@@ -41,26 +42,17 @@ pub(crate) struct Options {
     what: What,
 }
 
-/// Which process.
-#[derive(Debug, clap::Args)]
-struct Which {
-    /// The sandbox
-    sandbox: String,
-    /// The process; see `forkd processes`
-    process: String,
-}
-
 #[derive(Debug, Subcommand)]
 enum What {
     Start(Start),
-    /// Describe a process
+    /// Show details of a process
     Info(Which),
     Logs(logs::Options),
     Attach(attach::Options),
-    /// Wait until a process has ended, and end with its exit code
+    /// Wait for a process to end
     Wait(Which),
     Input(Input),
-    /// Send a signal to a process and the group that it leads
+    /// Send a signal to a process and its process group
     #[command(visible_alias = "signal")]
     Kill {
         #[command(flatten)]
@@ -69,33 +61,33 @@ enum What {
         #[arg(default_value = "TERM")]
         signal: String,
     },
-    /// Change the size of a process's terminal
+    /// Change the size of the terminal of a process
     Resize {
         #[command(flatten)]
         which: Which,
         #[command(flatten)]
         size: Size,
     },
-    /// Kill a process if it runs, and forget it
+    /// Remove a process; kills it if it runs
     Rm(Which),
 }
 
-/// Start a program in the background, and print its id
+/// Start a program in the background
 ///
-/// It runs on when this command has ended.
+/// It keeps running when this command has ended. Prints its id.
 #[derive(Debug, clap::Args)]
 struct Start {
     /// The sandbox
     sandbox: String,
     #[command(flatten)]
     program: Program,
-    /// Keep its standard input open for `forkd process input`
+    /// Keep its input open for `forkd process input`
     #[arg(long)]
     stdin: bool,
-    /// Run it on a terminal of 24 lines and 80 columns; see `resize` and `attach`
+    /// Give it a terminal of 24 lines and 80 columns; see `resize` and `attach`
     #[arg(long)]
     tty: bool,
-    /// Program and arguments; no shell runs them
+    /// The program and its arguments; no shell interprets them
     #[arg(last = true, required = true, value_name = "ARGS")]
     args: Vec<String>,
 }
@@ -105,12 +97,12 @@ struct Start {
 struct Input {
     #[command(flatten)]
     which: Which,
-    /// A line of input; our whole standard input when absent
+    /// A line of input; without it, all of standard input
     text: Option<String>,
-    /// Send the text without a line end
+    /// Do not add a newline to the text
     #[arg(long, requires = "text")]
     no_newline: bool,
-    /// Nothing follows: the program finds the end of its input
+    /// End the input after this
     #[arg(long)]
     eof: bool,
 }
@@ -171,7 +163,7 @@ async fn begin(global: &Global, client: &Client, start: Start) -> anyhow::Result
     let body = CreateProcess {
         stdin: start.stdin,
         tty: start.tty.then_some(TtySize { rows: 24, cols: 80 }),
-        ..start.program.request(start.args)?
+        ..start.program.request(start.args)
     };
     let process = client.create_process(&start.sandbox, &body).await?;
     if global.json {
@@ -205,7 +197,9 @@ fn show(global: &Global, process: Process) -> anyhow::Result<()> {
 
 async fn wait(global: &Global, client: &Client, which: Which) -> anyhow::Result<ExitCode> {
     let ended = loop {
-        let process = client.wait_process(&which.sandbox, &which.process, WAIT_SECS).await?;
+        let process = client
+            .wait_process(&which.sandbox, &which.process, limit::PROCESS_WAIT_MAX.as_secs())
+            .await?;
         if process.state != "running" {
             break process;
         }
@@ -219,7 +213,7 @@ async fn wait(global: &Global, client: &Client, which: Which) -> anyhow::Result<
     Ok(match code {
         _ if timed_out => Exit::TimedOut.into(),
         Some(code) => exit::of_program(code),
-        None => Exit::Error.into(),
+        None => Exit::Failed.into(),
     })
 }
 

@@ -14,18 +14,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use crate::args::Global;
+use crate::console::signals::Signals;
+use crate::console::terminal::{self, Keys, Mode, Page};
+use crate::console::{manner, output};
+use crate::daemon::connect;
 use crate::exit::Exit;
-use crate::signals::Signals;
-use crate::terminal::{self, Keys, Mode, Page};
-use crate::{connect, manner, output};
+use crate::options::Global;
 
 use frame::{Frame, Pauses};
 
 /// Show sandboxes, memory, branches and pauses, live
 ///
-/// q ends it. Where standard output is no terminal it prints one table and ends, as with --once.
-/// PAUSES has a bar for each of a sandbox's last branches, as high as the pause was long.
+/// Press q to quit. If standard output is no terminal, it prints one table and exits, as with
+/// --once. PAUSES has a bar for each of a sandbox's last branches: a longer pause is a higher bar.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd top\n  \
@@ -33,10 +34,10 @@ use frame::{Frame, Pauses};
     forkd top --once\n  \
     forkd top --json | jq .memory.private_bytes")]
 pub(crate) struct Options {
-    /// Print one table and end
+    /// Print one table and exit
     #[arg(long)]
     once: bool,
-    /// Look again after so many seconds
+    /// Seconds between two looks
     #[arg(long, value_name = "SECS", default_value_t = 2,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
@@ -84,7 +85,7 @@ async fn live(
             _ = ticks.tick() => frame = Frame::look(client).await?,
             event = events.next() => match event? {
                 Some(event) => note(pauses, &event.data),
-                None => anyhow::bail!("the daemon has ended"),
+                None => anyhow::bail!("the daemon stopped"),
             },
             caught = signals.next() => break caught.exit(),
             _ = resized.recv() => {}

@@ -3,8 +3,8 @@
 use forkd_api::TtySize;
 
 use super::frame::{Frame, Pauses};
-use crate::manner::Style;
-use crate::output::{self, Align, Table};
+use crate::console::manner::Style;
+use crate::console::output::{self, Align, Table};
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -23,8 +23,10 @@ pub(super) fn lines(
 ) -> Vec<String> {
     let mut lines = head(frame, pauses);
     if size.is_some() {
-        lines
-            .insert(0, format!("forkd {} ({}), q ends", frame.version.version, accelerator(frame)));
+        lines.insert(
+            0,
+            format!("forkd {} ({}), q to quit", frame.version.version, accelerator(frame)),
+        );
     }
     lines.push(String::new());
     let table = table(frame, pauses);
@@ -64,7 +66,7 @@ fn head(frame: &Frame, pauses: &Pauses) -> Vec<String> {
     let memory = |kind| output::size(frame.memory(kind));
     let unread = match frame.count("forkd_vmm_memory_unread", None) {
         0 => String::new(),
-        count => format!(", {count} VMMs not looked at"),
+        count => format!(", {count} VMMs not measured"),
     };
     vec![
         format!("sandboxes   {}", counts(frame, "forkd_sandboxes", "state")),

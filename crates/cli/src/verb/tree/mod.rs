@@ -5,27 +5,28 @@ mod lineage;
 use forkd_api::{Sandbox, Snapshot};
 use serde_json::json;
 
-use crate::args::Global;
-use crate::manner;
-use crate::output::{self, Align, Table, or_dash};
-use crate::report::Hinted;
-use crate::{connect, report};
+use crate::console::manner;
+use crate::console::output::{self, Align, Table, or_dash};
+use crate::console::report;
+use crate::console::report::Hinted;
+use crate::daemon::connect;
+use crate::options::Global;
 
 use lineage::{Leaf, Node, Thing};
 
-/// Draw where snapshots and sandboxes come from
+/// Show where snapshots and sandboxes come from
 ///
-/// Below a template are the sandboxes that were started from it, below a sandbox its branches,
-/// below a branch its children. A branch whose source was removed, or put back to it, is below the
-/// snapshot that it builds on. SIZE is what a snapshot stores itself, PAUSE how long its source
-/// stood still for it.
+/// Sandboxes are shown below the snapshot that they started from, and branches below the sandbox
+/// that they were taken of. If that was removed, or rolled back to the branch, the branch is shown
+/// below the snapshot that it builds on. SIZE is what the snapshot itself stores; PAUSE is how long
+/// its source was paused.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd tree\n  \
     forkd tree py\n  \
     forkd tree --json | jq '.[] | select(.depth == 0)'")]
 pub(crate) struct Options {
-    /// Only what is below this snapshot or sandbox
+    /// Show only what is below this snapshot or sandbox
     name: Option<String>,
 }
 
@@ -44,7 +45,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         None => nodes,
         Some(name) => lineage::below(nodes, name).ok_or_else(|| {
             let text = format!("there is no snapshot and no sandbox `{name}`");
-            Hinted::new(text, "`forkd tree` shows all of them")
+            Hinted::new(text, "`forkd tree` shows all that there are")
         })?,
     };
     print(global, &nodes)
@@ -72,7 +73,7 @@ fn print(global: &Global, nodes: &[Node]) -> anyhow::Result<()> {
             Thing::Sandbox(sandbox) => table.row(sandbox_row(name, sandbox)),
         }
     }
-    table.print("nothing is here; make a snapshot with `forkd template build IMAGE --tag TAG`")
+    table.print("nothing here yet; make a snapshot with `forkd template build IMAGE --tag TAG`")
 }
 
 fn snapshot_row(name: String, snapshot: &Snapshot) -> [String; 6] {

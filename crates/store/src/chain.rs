@@ -1,7 +1,5 @@
 //! A chain: what the next delta of a running guest builds on.
 
-mod resolve;
-
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -9,11 +7,9 @@ use std::sync::Arc;
 
 use forkd_types::{LayerId, PAGE_BYTES, PageIndex, PageRun};
 
-use crate::flatten::{flatten, merge, within};
+use crate::flatten::{flatten, merge};
+use crate::resolve::{ResolvedRun, overlay, resolve, union, within};
 use crate::{Layer, LayerIndex, LayerWriter, StoreError, StoreFiles};
-
-pub use resolve::{ResolvedRun, resolve};
-pub(crate) use resolve::{overlay, runs_of};
 
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE as u64 == PAGE_BYTES);
@@ -123,22 +119,6 @@ impl Chain {
         let open = self.layers.iter().map(|_| None).collect();
         ChainPages { chain: self.clone(), open, buffer: Vec::new() }
     }
-}
-
-/// Runs in any order as ascending runs without overlap.
-pub(crate) fn union(mut runs: Vec<PageRun>) -> Vec<PageRun> {
-    runs.sort_unstable_by_key(|run| run.start);
-    let mut merged: Vec<PageRun> = Vec::with_capacity(runs.len());
-    for run in runs {
-        match merged.last_mut() {
-            Some(last) if run.start <= last.end() => {
-                let end = last.end().max(run.end());
-                *last = PageRun::new(last.start.get(), end.get() - last.start.get());
-            }
-            _ => merged.push(run),
-        }
-    }
-    merged
 }
 
 /// Reads what a chain shows. Opens each layer when it is needed first, and keeps it open.

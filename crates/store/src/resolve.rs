@@ -1,6 +1,6 @@
 //! From a chain of layers to what a child maps.
 
-use forkd_types::PageRun;
+use forkd_types::{PageCount, PageRun};
 
 use crate::{LayerIndex, LayerKind, StoreError};
 
@@ -94,6 +94,33 @@ fn push(result: &mut Vec<ResolvedRun>, start: u64, end: u64, layer: usize) {
         }
         _ => result.push(ResolvedRun { run: PageRun::new(start, end - start), layer }),
     }
+}
+
+/// Runs in any order as ascending runs without overlap.
+pub(crate) fn union(mut runs: Vec<PageRun>) -> Vec<PageRun> {
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut merged: Vec<PageRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if run.start <= last.end() => {
+                let end = last.end().max(run.end());
+                *last = PageRun::new(last.start.get(), end.get() - last.start.get());
+            }
+            _ => merged.push(run),
+        }
+    }
+    merged
+}
+
+/// The parts of `runs`, which are ascending, that lie in `window`.
+pub(crate) fn within(runs: &[PageRun], window: PageRun) -> Vec<PageRun> {
+    let first = runs.partition_point(|run| run.end() <= window.start);
+    let clip = |run: &PageRun| {
+        let start = run.start.max(window.start);
+        let end = run.end().min(window.end());
+        PageRun { start, count: PageCount::new(end.get() - start.get()) }
+    };
+    runs[first..].iter().take_while(|run| run.start < window.end()).map(clip).collect()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use forkd_client::Depth;
 use forkd_types::SandboxId;
 
 /// A path in a sandbox.
@@ -19,6 +20,11 @@ pub(crate) enum Place {
     Sandbox(Remote),
 }
 
+/// How far into a directory something reaches.
+pub(crate) const fn depth(recursive: bool) -> Depth {
+    if recursive { Depth::Recursive } else { Depth::Itself }
+}
+
 impl FromStr for Remote {
     type Err = String;
 
@@ -27,7 +33,7 @@ impl FromStr for Remote {
             Some((sandbox, path)) if sandbox.parse::<SandboxId>().is_ok() => {
                 Ok(Self { sandbox: sandbox.to_owned(), path: path.to_owned() })
             }
-            _ => Err("must be SANDBOX:/PATH, such as sb-0123456789ab:/tmp/file".to_owned()),
+            _ => Err("write it as SANDBOX:/PATH, such as sb-0123456789ab:/tmp/file".to_owned()),
         }
     }
 }

@@ -17,9 +17,9 @@ use anyhow::Context as _;
 use forkd_client::{Access, Client, Target};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::args::Global;
-use crate::report::{self, Hinted};
-use crate::settings;
+use super::settings;
+use crate::console::report::{self, Hinted};
+use crate::options::Global;
 
 /// For a daemon to answer after its start. Trying out KVM takes seconds of it.
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -126,7 +126,7 @@ async fn start_lock(run_dir: &Path, deadline: Instant) -> anyhow::Result<File> {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let text = "another command is starting the daemon and does not get ahead";
+                let text = "another command has been starting the daemon for too long";
                 return Err(Hinted::unreachable(text, "try again; see `forkd doctor`").into());
             }
             Err(errno) => {
@@ -170,27 +170,6 @@ fn not_started(problem: &str, log: &Path) -> anyhow::Error {
     Hinted::unreachable(message, format!("see `forkd doctor` and {}", log.display())).into()
 }
 
-/// The process that listens on the daemon's socket.
-pub(crate) fn listener_of(socket: &Path) -> anyhow::Result<Option<rustix::process::Pid>> {
-    let stream = match std::os::unix::net::UnixStream::connect(socket) {
-        Ok(stream) => stream,
-        Err(error)
-            if matches!(
-                error.kind(),
-                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused
-            ) =>
-        {
-            return Ok(None);
-        }
-        Err(error) => {
-            return Err(error).with_context(|| format!("connect to `{}`", socket.display()));
-        }
-    };
-    let credentials = rustix::net::sockopt::socket_peercred(&stream)
-        .context("ask who listens on the daemon's socket")?;
-    Ok(Some(credentials.pid))
-}
-
 /// The socket that `global` names, or the default one; none when a URL is named.
 pub(crate) fn socket_of(global: &Global) -> anyhow::Result<Option<PathBuf>> {
     Ok(match named_target(global) {
@@ -226,16 +205,5 @@ mod tests {
         let text = not_started("it ended", &log).to_string();
         assert!(text.contains("| line 39") && text.contains("| line 25"), "{text}");
         assert!(!text.contains("| line 24"), "{text}");
-    }
-
-    #[test]
-    fn a_socket_tells_who_listens_on_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("s");
-        assert_eq!(listener_of(&path).unwrap(), None);
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert_eq!(listener_of(&path).unwrap(), Some(rustix::process::getpid()));
-        drop(listener);
-        assert_eq!(listener_of(&path).unwrap(), None, "a stale socket has no listener");
     }
 }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use serde::Serialize;
 
-use crate::manner::{self, Style};
+use crate::console::manner::{self, Style};
 
 /// Between two columns.
 const GAP: &str = "  ";
@@ -85,7 +85,7 @@ impl Table {
             return self.rows.iter().try_for_each(|row| line(&row[0]));
         }
         if self.rows.is_empty() {
-            crate::report::remark(nothing);
+            crate::console::report::remark(nothing);
             return Ok(());
         }
         let mut text = self.lines(manner::stdout_has_colour()).join("\n");
@@ -99,7 +99,7 @@ pub(crate) fn facts(facts: &[(&str, String)]) -> anyhow::Result<()> {
     let colour = manner::stdout_has_colour();
     facts.iter().try_for_each(|(name, value)| {
         let name = Style::Bold.paint(&format!("{name:<14}"), colour);
-        line(&format!("{name} {}", crate::report::printable(value)))
+        line(&format!("{name} {}", crate::console::report::printable(value)))
     })
 }
 

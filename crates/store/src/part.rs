@@ -1,63 +1,15 @@
-//! Length and checksum of a file that belongs to a snapshot: device state and disk overlays. Kept
-//! in the snapshot's row. Memory layers have theirs in their index.
+//! The parts of a snapshot beside its memory layers: device state and disk overlays. Their lengths
+//! and checksums are in the snapshot's row; memory layers have theirs in their index.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use forkd_types::{ByteCount, LayerId, OverlayId};
-use serde::{Deserialize, Serialize};
 
-use crate::disk::{CHUNK_BYTES, Rest, put};
-use crate::{StoreError, StoreFiles};
-
-/// What a file held when it was sealed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileSum {
-    /// Its length.
-    pub bytes: ByteCount,
-    /// Checksum of its content.
-    pub crc32: u32,
-}
-
-impl FileSum {
-    pub(crate) fn of(mut file: impl Read) -> io::Result<Self> {
-        let mut hasher = crc32fast::Hasher::new();
-        let mut buffer = vec![0; CHUNK_BYTES];
-        let (mut bytes, mut rest) = (0, Rest::new());
-        loop {
-            match file.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(count) => {
-                    hasher.update(&buffer[..count]);
-                    bytes += count as u64;
-                    rest.after(count);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Self { bytes: ByteCount::new(bytes), crc32: hasher.finalize() })
-    }
-
-    fn differs(&self, found: &Self) -> Option<String> {
-        if found.bytes != self.bytes {
-            let (found, wanted) = (found.bytes.get(), self.bytes.get());
-            return Some(format!("damaged: it has {found} bytes instead of {wanted}"));
-        }
-        let same = found.crc32 == self.crc32;
-        (!same).then(|| "damaged: it does not match its checksum".to_owned())
-    }
-}
-
-/// What is wrong with the file at `path`, if anything.
-fn problem(path: &Path, sum: &FileSum) -> Result<Option<String>, StoreError> {
-    match File::open(path).and_then(FileSum::of) {
-        Ok(found) => Ok(sum.differs(&found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some("missing".to_owned())),
-        Err(source) => Err(StoreError::file("read", path, source)),
-    }
-}
+use crate::checksum::problem;
+use crate::disk::put;
+use crate::{FileChecksum, StoreError, StoreFiles};
 
 impl StoreFiles {
     /// Length and checksum of the device state of the snapshot whose top layer is `id`, which has
@@ -65,10 +17,10 @@ impl StoreFiles {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn sum_device_state(&self, id: &LayerId) -> Result<FileSum, StoreError> {
+    pub fn checksum_device_state(&self, id: &LayerId) -> Result<FileChecksum, StoreError> {
         let path = self.hot_device_state(id);
-        let sum = File::open(&path).and_then(FileSum::of);
-        sum.map_err(|source| StoreError::file("read", path, source))
+        let checksum = File::open(&path).and_then(FileChecksum::of);
+        checksum.map_err(|source| StoreError::file("read", path, source))
     }
 
     /// Where the device state of the snapshot whose top layer is `id` is. It is compared with its
@@ -79,15 +31,15 @@ impl StoreFiles {
     pub fn require_device_state(
         &self,
         id: &LayerId,
-        sum: Option<&FileSum>,
+        checksum: Option<&FileChecksum>,
     ) -> Result<PathBuf, StoreError> {
-        let Some(sum) = sum else {
+        let Some(checksum) = checksum else {
             let how = "missing: the snapshot's row has no checksum of it".to_owned();
             return Err(StoreError::DeviceStateDamaged { id: id.clone(), how });
         };
         let (hot, durable) = (self.hot_device_state(id), self.durable_device_state(id));
-        let Some(of_hot) = problem(&hot, sum)? else { return Ok(hot) };
-        if let Some(of_durable) = problem(&durable, sum)? {
+        let Some(of_hot) = problem(&hot, checksum)? else { return Ok(hot) };
+        if let Some(of_durable) = problem(&durable, checksum)? {
             let how = match of_hot == of_durable || of_hot == "missing" {
                 true => of_durable,
                 false => format!("{of_hot}; its durable copy is {of_durable}"),
@@ -103,17 +55,23 @@ impl StoreFiles {
     }
 
     /// Makes sure that a frozen overlay is what it was when it became durable. Its length is
-    /// compared each time, its content once in this process's life. One without a known sum is not
+    /// compared each time, its content once in this process's life. One without a known checksum is not
     /// durable and must merely be there.
     ///
     /// # Errors
     /// [`StoreError::OverlayDamaged`] when it is missing or damaged.
-    pub fn require_overlay(&self, id: &OverlayId, sum: Option<&FileSum>) -> Result<(), StoreError> {
-        self.require_overlay_length(id, sum)?;
-        let known = self.known_overlay(id);
-        let Some(sum) = sum.filter(|sum| known != Some(**sum)) else { return Ok(()) };
-        match problem(&self.overlay(id), sum)? {
-            None => self.note_overlay(id, *sum),
+    pub fn require_overlay(
+        &self,
+        id: &OverlayId,
+        checksum: Option<&FileChecksum>,
+    ) -> Result<(), StoreError> {
+        self.require_overlay_length(id, checksum)?;
+        let known = self.known().known_overlay(id);
+        let Some(checksum) = checksum.filter(|checksum| known != Some(**checksum)) else {
+            return Ok(());
+        };
+        match problem(&self.overlay(id), checksum)? {
+            None => self.known().note_overlay(id, *checksum),
             Some(how) => return Err(StoreError::OverlayDamaged { id: id.clone(), how }),
         }
         Ok(())
@@ -123,13 +81,15 @@ impl StoreFiles {
     pub(crate) fn require_overlay_length(
         &self,
         id: &OverlayId,
-        sum: Option<&FileSum>,
+        checksum: Option<&FileChecksum>,
     ) -> Result<(), StoreError> {
         let path = self.overlay(id);
         let how = match fs::metadata(&path) {
             Ok(metadata) => {
                 let bytes = ByteCount::new(metadata.len());
-                sum.and_then(|sum| sum.differs(&FileSum { bytes, crc32: sum.crc32 }))
+                checksum.and_then(|checksum| {
+                    checksum.differs(&FileChecksum { bytes, crc32: checksum.crc32 })
+                })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some("missing".to_owned()),
             Err(source) => return Err(StoreError::file("ask for the size of", path, source)),
@@ -175,14 +135,14 @@ mod tests {
                 store.files.durable_device_state(&store.id),
             ];
             fs::write(&hot, b"devices").unwrap();
-            let sum = store.files.sum_device_state(&store.id).unwrap();
-            let require = || store.files.require_device_state(&store.id, Some(&sum));
-            store.files.publish_device_state(&store.id, &sum).unwrap();
+            let checksum = store.files.checksum_device_state(&store.id).unwrap();
+            let require = || store.files.require_device_state(&store.id, Some(&checksum));
+            store.files.publish_device_state(&store.id, &checksum).unwrap();
             damage(&hot);
             assert_eq!(fs::read(require().unwrap()).unwrap(), b"devices", "{words}");
             damage(&durable);
             require().unwrap();
-            store.files.publish_device_state(&store.id, &sum).unwrap();
+            store.files.publish_device_state(&store.id, &checksum).unwrap();
             assert_eq!(fs::read(&durable).unwrap(), b"devices", "{words}");
             damage(&hot);
             damage(&durable);
@@ -199,15 +159,15 @@ mod tests {
             let id = OverlayId::random();
             let path = store.files.overlay(&id);
             fs::write(&path, b"devices").unwrap();
-            let sum = store.files.publish_overlay(&id).unwrap();
+            let checksum = store.files.publish_overlay(&id).unwrap();
             damage(&path);
             // Another process: this one knows what it has written.
             let files = StoreFiles::open(store.files.state(), store.files.hot()).unwrap();
-            let error = files.require_overlay(&id, Some(&sum)).unwrap_err();
+            let error = files.require_overlay(&id, Some(&checksum)).unwrap_err();
             assert!(error.is_damage() && error.to_string().contains(words), "{error}");
             assert!(error.to_string().contains(id.as_str()), "{error}");
             fs::write(&path, b"devices").unwrap();
-            files.require_overlay(&id, Some(&sum)).unwrap();
+            files.require_overlay(&id, Some(&checksum)).unwrap();
         }
     }
 }

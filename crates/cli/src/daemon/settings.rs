@@ -5,12 +5,12 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use forkd_daemon::{AcceleratorChoice, Limits, ServeConfig};
+use forkd_daemon::{Limits, ServeConfig};
 use forkd_types::ByteCount;
 
-use crate::args::{Accel, Global, Maxima, Places};
-use crate::paths::Surroundings;
-use crate::report::Hinted;
+use super::paths::Surroundings;
+use crate::console::report::Hinted;
+use crate::options::{Global, Maxima, Places};
 
 /// Where a daemon of this configuration works and listens.
 pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<ServeConfig> {
@@ -36,7 +36,7 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         socket,
         image_dir: or(&places.image_dir, image_dir)?,
         shim: or(&places.shim, shim)?,
-        accelerator: accelerator(places.accel)?,
+        accelerator: places.accel,
         qemu: places.qemu.clone(),
         limits: Limits::default(),
         listen: places.listen,
@@ -54,15 +54,6 @@ pub(crate) fn limits(maxima: &Maxima) -> Limits {
         guest_memory: maxima.max_guest_memory_mib.map(ByteCount::from_mib),
         branches: maxima.max_branches,
     }
-}
-
-fn accelerator(accel: Accel) -> anyhow::Result<AcceleratorChoice> {
-    let word = match accel {
-        Accel::Auto => "auto",
-        Accel::Kvm => "kvm",
-        Accel::Tcg => "tcg",
-    };
-    Ok(word.parse()?)
 }
 
 /// The run directory of a daemon that is to be found or started by default.

@@ -1,15 +1,15 @@
-//! The edges of what the store does to files and rows: the moments at which a daemon may die, and
-//! at which a file system may refuse. A test installs a watcher there, which notes what the disk
-//! has been told, returns an error as the file system would, or kills the process.
+//! Failpoints around what the store does to files and rows: the moments at which a daemon may die,
+//! and at which a file system may refuse. A test installs a watcher, which notes what the disk has
+//! been told, returns an error as the file system would, or kills the process.
 //!
-//! Without the feature `edges`, which no program that is shipped has, there is nothing to watch
+//! Without the feature `failpoints`, which no program that is shipped has, there is nothing to watch
 //! with and nothing is done.
 
 use std::path::Path;
 
 /// What is about to happen, or has just happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Edge<'a> {
+pub enum Failpoint<'a> {
     /// A file is about to be written: the last moment at which there can be no space.
     Writing(&'a Path),
     /// All of a file is written, if there is space; the disk may not have it.
@@ -46,35 +46,37 @@ pub enum Edge<'a> {
     RegistryFlushed,
 }
 
-#[cfg(feature = "edges")]
+#[cfg(feature = "failpoints")]
 mod watched {
     use std::io;
     use std::sync::OnceLock;
 
-    use super::Edge;
+    use super::Failpoint;
 
-    type Watcher = Box<dyn Fn(Edge<'_>) -> io::Result<()> + Send + Sync>;
+    type Watcher = Box<dyn Fn(Failpoint<'_>) -> io::Result<()> + Send + Sync>;
 
     static WATCHER: OnceLock<Watcher> = OnceLock::new();
 
-    /// Has every edge that this process reaches seen by `watcher`. Its error is taken for the file
+    /// `watcher` sees every failpoint that this process reaches. Its error is taken for the file
     /// system's where one is possible. Only the first one counts.
-    pub fn watch_edges(watcher: impl Fn(Edge<'_>) -> io::Result<()> + Send + Sync + 'static) {
+    pub fn watch_failpoints(
+        watcher: impl Fn(Failpoint<'_>) -> io::Result<()> + Send + Sync + 'static,
+    ) {
         WATCHER.set(Box::new(watcher)).ok();
     }
 
-    pub(crate) fn reach(edge: Edge<'_>) -> io::Result<()> {
-        WATCHER.get().map_or(Ok(()), |watcher| watcher(edge))
+    pub(crate) fn reach(failpoint: Failpoint<'_>) -> io::Result<()> {
+        WATCHER.get().map_or(Ok(()), |watcher| watcher(failpoint))
     }
 }
 
-#[cfg(feature = "edges")]
+#[cfg(feature = "failpoints")]
 pub(crate) use watched::reach;
-#[cfg(feature = "edges")]
-pub use watched::watch_edges;
+#[cfg(feature = "failpoints")]
+pub use watched::watch_failpoints;
 
-#[cfg(not(feature = "edges"))]
+#[cfg(not(feature = "failpoints"))]
 #[expect(clippy::unnecessary_wraps, reason = "with the feature there are errors")]
-pub(crate) fn reach(_: Edge<'_>) -> std::io::Result<()> {
+pub(crate) fn reach(_: Failpoint<'_>) -> std::io::Result<()> {
     Ok(())
 }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::process::ExitCode;
 
-use forkd_client::ClientError;
+use forkd_api::Reason;
+use forkd_client::{ApiFailure, ClientError};
 
-use crate::exit::Exit;
-use crate::manner;
+use super::manner;
+use crate::exit::Failure;
 
 /// A failure whose remedy is known.
 #[derive(Debug, thiserror::Error)]
@@ -15,31 +15,31 @@ use crate::manner;
 pub(crate) struct Hinted {
     message: String,
     hint: String,
-    exit: Exit,
+    failure: Failure,
 }
 
 impl Hinted {
     pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: hint.into(), exit: Exit::Error }
+        Self { message: message.into(), hint: hint.into(), failure: Failure::Other }
     }
 
     /// The command line makes no sense.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, ..Self::new(message, hint) }
+        Self { failure: Failure::Usage, ..Self::new(message, hint) }
     }
 
     /// No daemon answers.
     pub(crate) fn unreachable(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { exit: Exit::Unreachable, ..Self::new(message, hint) }
+        Self { failure: Failure::Unreachable, ..Self::new(message, hint) }
     }
 }
 
-/// Tells of a failure and gives its exit code.
-pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
+/// Tells of a failure, and gives what its exit code depends on.
+pub(crate) fn failure(error: &anyhow::Error) -> Failure {
     let text = text(error, manner::stderr_has_colour());
     // Nobody is left to tell when standard error is closed.
     std::io::stderr().write_all(text.as_bytes()).ok();
-    exit_of(error).into()
+    kind_of(error)
 }
 
 /// Something that a person should know, though it is no failure.
@@ -102,45 +102,51 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
                 Some("start a daemon there with `forkd serve`".to_owned())
             }
             ClientError::Broken { .. } => {
-                Some("the daemon may have ended; its log tells why".to_owned())
+                Some("the daemon may have stopped; its log says why".to_owned())
             }
             ClientError::NotUnderstood { .. } => {
-                Some("use the command line and the daemon of the same version".to_owned())
+                Some("use the same version of forkd here and for the daemon".to_owned())
             }
         }
     })
 }
 
-fn exit_of(error: &anyhow::Error) -> Exit {
+fn kind_of(error: &anyhow::Error) -> Failure {
     let found = error.chain().find_map(|cause| {
         if let Some(hinted) = cause.downcast_ref::<Hinted>() {
-            return Some(hinted.exit);
+            return Some(hinted.failure);
         }
-        let client = cause.downcast_ref::<ClientError>()?;
-        Some(if client.is_unreachable() { Exit::Unreachable } else { Exit::Error })
+        Some(match cause.downcast_ref::<ClientError>()? {
+            ClientError::Unreachable { .. } => Failure::Unreachable,
+            ClientError::Api(ApiFailure { reason: Some(reason), .. }) => match reason {
+                Reason::ProgramNotFound => Failure::NotFound,
+                Reason::ProgramNotExecutable => Failure::NotExecutable,
+            },
+            _ => Failure::Other,
+        })
     });
-    found.unwrap_or(Exit::Error)
+    found.unwrap_or(Failure::Other)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use anyhow::Context as _;
-    use forkd_client::ApiFailure;
 
-    fn api_failure() -> anyhow::Error {
+    fn api_failure(reason: Option<Reason>) -> anyhow::Error {
         let failure = ApiFailure {
             status: 409,
             code: "tag_taken".to_owned(),
             message: "the tag `py` is taken".to_owned(),
             hint: "choose another".to_owned(),
+            reason,
         };
         ClientError::Api(failure).into()
     }
 
     #[test]
     fn an_error_has_causes_indented_and_then_a_hint() {
-        let error = Err::<(), _>(api_failure()).context("build `py`").unwrap_err();
+        let error = Err::<(), _>(api_failure(None)).context("build `py`").unwrap_err();
         assert_eq!(
             text(&error, false),
             "error: build `py`\n  caused by: the tag `py` is taken\n\nhint: choose another\n"
@@ -155,10 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_failure_has_its_exit_code() {
-        assert_eq!(exit_of(&api_failure()), Exit::Error);
-        assert_eq!(exit_of(&anyhow::anyhow!("x")), Exit::Error);
-        assert_eq!(exit_of(&Hinted::usage("a", "b").into()), Exit::Usage);
-        assert_eq!(exit_of(&Hinted::unreachable("a", "b").into()), Exit::Unreachable);
+    fn each_kind_of_failure_is_told_from_the_others() {
+        let of_reason = |reason| kind_of(&api_failure(Some(reason)).context("start it"));
+        assert_eq!(of_reason(Reason::ProgramNotFound), Failure::NotFound);
+        assert_eq!(of_reason(Reason::ProgramNotExecutable), Failure::NotExecutable);
+        assert_eq!(kind_of(&api_failure(None)), Failure::Other);
+        assert_eq!(kind_of(&anyhow::anyhow!("x")), Failure::Other);
+        assert_eq!(kind_of(&Hinted::usage("a", "b").into()), Failure::Usage);
+        assert_eq!(kind_of(&Hinted::unreachable("a", "b").into()), Failure::Unreachable);
     }
 }

@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 
 use crate::gate::{Gate, Report};
 use crate::page::{Page, at};
-use crate::verdict::Complaints;
+use crate::verdict::Violations;
 
 const SLOTS: u64 = 32;
 const BLOCK: usize = 4096;
@@ -49,18 +49,18 @@ impl Block {
 }
 
 /// The thread's files and what it remembers.
-pub(crate) struct Scribe {
+pub(crate) struct Recorder {
     number: usize,
     cached: File,
     direct: File,
     remembered: Vec<Block>,
     scratch: Box<Block>,
     published: Arc<Vec<Page>>,
-    complaints: Complaints,
+    violations: Violations,
 }
 
-impl Scribe {
-    /// The scribe that publishes its count in page `number` of `published`. Makes the file of
+impl Recorder {
+    /// The recorder that publishes its count in page `number` of `published`. Makes the file of
     /// records in `directory`.
     pub(crate) fn new(
         number: usize,
@@ -83,7 +83,7 @@ impl Scribe {
             remembered: vec![Block::EMPTY; at(SLOTS)],
             scratch: Box::new(Block::EMPTY),
             published,
-            complaints: Complaints::default(),
+            violations: Violations::default(),
         })
     }
 
@@ -92,15 +92,15 @@ impl Scribe {
         let mut done = 0u64;
         loop {
             if let Err(error) = self.write(done + 1) {
-                self.complain(&error);
+                self.report_error(&error);
             }
             done += 1;
             self.published[self.number].set(0, done);
             if gate.is_closed() {
                 if let Err(error) = self.verify_all() {
-                    self.complain(&error);
+                    self.report_error(&error);
                 }
-                gate.stop(Report::Scribe { records: done, complaints: self.complaints.clone() });
+                gate.stop(Report::Recorder { records: done, violations: self.violations.clone() });
             }
         }
     }
@@ -139,13 +139,13 @@ impl Scribe {
             let pairs = words.map(|word| (word, remembered.word(word), self.scratch.word(word)));
             for (word, expected, found) in pairs.filter(|(_, a, b)| a != b).take(1) {
                 let at = || format!("{what}: word {word} of slot {slot}");
-                self.complaints.expect(expected, found, at);
+                self.violations.expect(expected, found, at);
             }
         }
     }
 
-    fn complain(&mut self, error: &io::Error) {
-        self.complaints.expect(0, 1, || format!("disk: {}", error.kind()));
+    fn report_error(&mut self, error: &io::Error) {
+        self.violations.expect(0, 1, || format!("disk: {}", error.kind()));
     }
 }
 

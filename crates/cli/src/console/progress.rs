@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::manner;
-use crate::report;
+use crate::console::manner;
+use crate::console::report;
 
 /// What takes less is not worth a line that comes and goes.
 const SOON: Duration = Duration::from_millis(300);

@@ -1,0 +1,141 @@
+//! Options of a daemon: where it works, with what, and how much it may hold.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use forkd_daemon::AcceleratorChoice;
+use forkd_types::limit;
+
+use super::words::one_of;
+
+/// Where the daemon works and with what: options of `serve` and `doctor`, and variables for the
+/// daemon that other verbs start.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Places {
+    /// Keep everything but hot layers in this directory; gives you a separate daemon
+    #[arg(long, env = "FORKD_HOME", value_name = "DIR", hide_env_values = true)]
+    pub(crate) home: Option<PathBuf>,
+    /// Keep snapshots here: durable files and the registry
+    #[arg(
+        long = "store",
+        visible_alias = "state-dir",
+        env = "FORKD_STATE_DIR",
+        value_name = "DIR",
+        hide_env_values = true
+    )]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Keep the memory layers in use here; must be on tmpfs
+    #[arg(long, env = "FORKD_HOT_DIR", value_name = "DIR", hide_env_values = true)]
+    pub(crate) hot_dir: Option<PathBuf>,
+    /// Keep at most this much memory in the hot directory, in MiB; without it, as much as fits
+    ///
+    /// Layers that a sandbox uses stay in any case, and so do layers without a good durable copy.
+    #[arg(
+        long,
+        env = "FORKD_HOT_BUDGET_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(..=1 << 40),
+        hide_env_values = true
+    )]
+    pub(crate) hot_budget_mib: Option<u64>,
+    /// Build templates from the images in this directory
+    #[arg(long, env = "FORKD_IMAGE_DIR", value_name = "DIR", hide_env_values = true)]
+    pub(crate) image_dir: Option<PathBuf>,
+    /// How to run guests
+    #[arg(
+        long,
+        env = "FORKD_ACCEL",
+        default_value = "auto",
+        value_parser = one_of::<AcceleratorChoice>(&[
+            ("auto", "KVM if a guest boots on it, otherwise emulation"),
+            ("kvm", "Hardware virtualisation"),
+            ("tcg", "Emulation"),
+        ]),
+        value_name = "WHICH",
+        hide_env_values = true
+    )]
+    pub(crate) accel: AcceleratorChoice,
+    /// Use this QEMU instead of the distribution's
+    #[arg(long, env = "FORKD_QEMU", value_name = "PATH", hide_env_values = true)]
+    pub(crate) qemu: Option<PathBuf>,
+    /// Load this library into QEMU instead of the one that came with forkd
+    #[arg(long, env = "FORKD_SHIM", value_name = "PATH", hide_env_values = true)]
+    pub(crate) shim: Option<PathBuf>,
+    /// Listen on this address too, such as 127.0.0.1:8889; one that others can reach needs
+    /// --token-file
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// How much the daemon may hold at once: options of `serve`, and variables for the daemon that
+/// other verbs start.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Maxima {
+    /// Most sandboxes at once
+    #[arg(
+        long,
+        env = "FORKD_MAX_SANDBOXES",
+        value_name = "N",
+        default_value_t = limit::SANDBOXES_DEFAULT,
+        value_parser = at_most(limit::SANDBOXES_MAX),
+        hide_env_values = true
+    )]
+    pub(crate) max_sandboxes: usize,
+    /// Most guest RAM of all running sandboxes together, as if they shared none; no limit without
+    /// it
+    #[arg(
+        long,
+        env = "FORKD_MAX_GUEST_MEMORY_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(..=u64::MAX >> 20),
+        hide_env_values = true
+    )]
+    pub(crate) max_guest_memory_mib: Option<u64>,
+    /// Most branches at once; those that wait for their turn count too
+    #[arg(
+        long,
+        env = "FORKD_MAX_BRANCHES",
+        value_name = "N",
+        default_value_t = limit::BRANCHES_AT_ONCE_DEFAULT,
+        value_parser = at_most(limit::BRANCHES_AT_ONCE_MAX),
+        hide_env_values = true
+    )]
+    pub(crate) max_branches: usize,
+}
+
+/// A number from 1 to `max`.
+fn at_most(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| match text.parse::<usize>() {
+        Ok(number) if (1..=max).contains(&number) => Ok(number),
+        _ => Err(format!("must be a number from 1 to {max}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        maxima: Maxima,
+    }
+
+    #[test]
+    fn a_limit_beyond_what_forkd_can_hold_is_refused() {
+        let parse = |option: &str, value: &str| Line::try_parse_from(["forkd", option, value]);
+        assert_eq!(parse("--max-sandboxes", "32768").unwrap().maxima.max_sandboxes, 32_768);
+        assert_eq!(parse("--max-branches", "256").unwrap().maxima.max_branches, 256);
+        assert!(parse("--max-guest-memory-mib", "1").is_ok());
+        for (option, value) in [
+            ("--max-sandboxes", "0"),
+            ("--max-sandboxes", "32769"),
+            ("--max-branches", "257"),
+            ("--max-guest-memory-mib", "99999999999999999"),
+        ] {
+            assert!(parse(option, value).is_err(), "{option} {value}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Options that several verbs have, and the words that people write in them.
+
+mod daemon;
+mod global;
+pub(crate) mod place;
+pub(crate) mod program;
+mod words;
+
+pub(crate) use daemon::{Maxima, Places};
+pub(crate) use global::Global;
+pub(crate) use words::{branch_mode, key_value, one_of};

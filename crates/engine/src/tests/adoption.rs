@@ -1,0 +1,74 @@
+//! What a later engine finds of the sandboxes of an earlier one.
+
+use forkd_types::SandboxState;
+use forkd_vmm::RunState;
+use forkd_vmm::fake::{Call, Fault};
+
+use super::fixture::{Fixture, PAGE, tag};
+use crate::AtShutDown;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sandboxes_that_are_left_run_on_under_the_next_engine() {
+    let mut lab = Fixture::new().await;
+    let (running, paused) = (lab.child().await, lab.child().await);
+    lab.write(&running.id, 3);
+    lab.engine.pause_sandbox(&paused.id).await.unwrap();
+    let pid = lab.pid(&running.id);
+    lab.engine.shut_down(AtShutDown::Leave).await;
+    assert_eq!(lab.driver.living(), 2);
+    lab.next_engine().await;
+    assert_eq!((lab.pid(&running.id), lab.word(&running.id)), (pid, 3));
+    assert_eq!(lab.state(&running.id), SandboxState::Running);
+    assert_eq!(lab.state(&paused.id), SandboxState::Paused);
+    assert_eq!(lab.driver.run_state(lab.pid(&paused.id)), Some(RunState::Paused));
+    lab.branch(&running.id, "b").await.unwrap();
+    let child = lab.engine.fork(&tag("b"), 1).await.unwrap().remove(0);
+    assert_eq!(lab.driver.read(lab.pid(&child.id), PAGE), Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_a_sandbox_that_outlives_its_snapshot_stay_over_a_change_of_engines() {
+    let mut lab = Fixture::new().await;
+    let source = lab.child().await;
+    lab.write(&source.id, 9);
+    lab.branch(&source.id, "b").await.unwrap();
+    let child = lab.engine.fork(&tag("b"), 1).await.unwrap().remove(0);
+    lab.engine.delete_snapshot(&tag("b"), crate::DeletePolicy::Force).await.unwrap();
+    let files = lab.files();
+    lab.engine.shut_down(AtShutDown::Leave).await;
+    lab.next_engine().await;
+    assert_eq!(lab.files(), files);
+    lab.branch(&child.id, "c").await.unwrap();
+    let grandchild = lab.engine.fork(&tag("c"), 1).await.unwrap().remove(0);
+    assert_eq!(lab.word(&grandchild.id), 9);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vmm_that_died_or_cannot_be_taken_over_is_shown_dead_with_the_reason() {
+    let mut lab = Fixture::new().await;
+    let (died, refused, well) = (lab.child().await, lab.child().await, lab.child().await);
+    let pid = lab.pid(&died.id);
+    lab.engine.shut_down(AtShutDown::Leave).await;
+    lab.driver.kill(pid);
+    lab.script().fault(Call::Adopt, Fault::Refusal);
+    lab.next_engine().await;
+    let error = |id| lab.engine.sandbox(id).unwrap().error;
+    assert!(error(&died.id).unwrap().contains("while no daemon ran"));
+    let states = [&refused.id, &well.id].map(|id| lab.state(id));
+    let dead = states.iter().filter(|state| **state == SandboxState::Dead).count();
+    assert_eq!((dead, lab.driver.living()), (1, 1), "one of the two was refused, and ended");
+    for id in [&died.id, &refused.id, &well.id] {
+        lab.engine.remove_sandbox(id).await.unwrap();
+    }
+    lab.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_at_the_end_leaves_nothing_for_the_next_engine() {
+    let mut lab = Fixture::new().await;
+    lab.child().await;
+    lab.engine.shut_down(AtShutDown::Remove).await;
+    lab.next_engine().await;
+    lab.assert_nothing_left();
+    lab.child().await;
+}

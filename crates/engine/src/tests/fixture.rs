@@ -1,0 +1,214 @@
+//! An engine on fake VMs, with one template.
+
+use std::cell::Cell;
+use std::fs;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use forkd_capture::HostFeatures;
+use forkd_store::{FileSet, MachineIdentity, watch_failpoints};
+use forkd_types::limit::Deadlines;
+use forkd_types::{BranchMode, ByteCount, PageIndex, SandboxId, SandboxState, SnapshotTag};
+use forkd_vmm::Accelerator;
+use forkd_vmm::fake::{FakeDriver, Script};
+
+use super::guest::{Guests, serve};
+use crate::facade::open_directories;
+use crate::host::{Chosen, Host};
+use crate::{
+    AcceleratorChoice, Branch, BranchProbe, BranchRequest, Engine, EngineConfig, EngineError,
+    Limits, NoProgress, Sandbox, TemplateRequest, Wait,
+};
+
+/// Longest wait for something that must happen soon; never reached when all is well.
+const SOON: Duration = Duration::from_secs(30);
+/// The page that tests write.
+pub(super) const PAGE: PageIndex = PageIndex::new(7);
+const MEMORY: ByteCount = ByteCount::from_mib(64);
+
+thread_local! {
+    /// Rows of sandboxes that this thread writes are refused, as by a full disk.
+    static NO_ROWS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While this exists, no sandbox can be written down by this thread. In a test on one thread that
+/// is all that is not blocking work.
+pub(super) struct NoRows;
+
+impl NoRows {
+    pub(super) fn begin() -> Self {
+        static WATCH: Once = Once::new();
+        WATCH.call_once(|| {
+            watch_failpoints(|point| match point {
+                forkd_store::Failpoint::RowChanging("sandbox") if NO_ROWS.get() => {
+                    Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
+                }
+                _ => Ok(()),
+            });
+        });
+        NO_ROWS.set(true);
+        Self
+    }
+}
+
+impl Drop for NoRows {
+    fn drop(&mut self) {
+        NO_ROWS.set(false);
+    }
+}
+
+/// Directories, fake VMs, and an engine on them.
+pub(super) struct Fixture {
+    pub(super) engine: Engine,
+    pub(super) driver: Arc<FakeDriver>,
+    pub(super) guests: Arc<Guests>,
+    pub(super) config: EngineConfig,
+    _directory: tempfile::TempDir,
+}
+
+/// What a test wants other than usual.
+#[derive(Default)]
+pub(super) struct Wishes {
+    pub(super) limits: Limits,
+    pub(super) probe: Option<Arc<dyn BranchProbe>>,
+}
+
+impl Fixture {
+    /// With the template `t`.
+    pub(super) async fn new() -> Self {
+        Self::with(Wishes::default()).await
+    }
+
+    pub(super) async fn with(wishes: Wishes) -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let config = config(directory.path(), wishes);
+        let guests = Arc::new(Guests::default());
+        let served = Arc::clone(&guests);
+        let driver = FakeDriver::new(move |port| serve(&served, &port));
+        let engine = open(&config, &driver).await.unwrap();
+        let request = TemplateRequest {
+            tag: tag("t"),
+            image: "plain".to_owned(),
+            memory: MEMORY,
+            vcpus: 1,
+            warm: Vec::new(),
+        };
+        engine.build_template(request, Arc::new(NoProgress)).await.unwrap();
+        Self { engine, driver, guests, config, _directory: directory }
+    }
+
+    pub(super) fn script(&self) -> &Script {
+        self.driver.script()
+    }
+
+    /// One child of `t`.
+    pub(super) async fn child(&self) -> Sandbox {
+        self.engine.fork(&tag("t"), 1).await.unwrap().remove(0)
+    }
+
+    /// A branch that copies before the resume: what it needs is there on every host.
+    pub(super) async fn branch(&self, id: &SandboxId, name: &str) -> Result<Branch, EngineError> {
+        self.engine.branch(id, request(name)).await
+    }
+
+    /// The process of a sandbox.
+    pub(super) fn pid(&self, id: &SandboxId) -> u32 {
+        self.engine.sandbox(id).unwrap().pid.expect("it has a VM")
+    }
+
+    pub(super) fn state(&self, id: &SandboxId) -> SandboxState {
+        self.engine.sandbox(id).unwrap().state
+    }
+
+    /// The word that a sandbox's guest has in the page that tests write.
+    pub(super) fn word(&self, id: &SandboxId) -> u64 {
+        self.driver.read(self.pid(id), PAGE).expect("it has RAM")
+    }
+
+    pub(super) fn write(&self, id: &SandboxId, value: u64) {
+        self.driver.write(self.pid(id), PAGE, value);
+    }
+
+    /// Waits until something holds.
+    pub(super) async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let wait = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+    }
+
+    /// Another engine on the same directories and VMs. The present one has let go of them, or is
+    /// taken for dead.
+    pub(super) async fn next_engine(&mut self) {
+        self.engine = open(&self.config, &self.driver).await.unwrap();
+    }
+
+    /// The layers and overlays that lie in the store.
+    pub(super) fn files(&self) -> FileSet {
+        let names = |directory: &str| {
+            let entries = fs::read_dir(self.config.hot_dir.join(directory)).into_iter().flatten();
+            let names = entries.flatten().map(|entry| entry.file_name());
+            names.filter_map(|name| name.to_str().map(str::to_owned)).collect::<Vec<_>>()
+        };
+        let layers = names("layers").into_iter();
+        FileSet::new(layers.filter_map(|name| name.split('.').next()?.parse().ok()), [])
+    }
+
+    /// Panics where something is left of sandboxes that there are no more.
+    pub(super) fn assert_nothing_left(&self) {
+        assert_eq!(self.engine.sandboxes(), []);
+        assert_eq!(self.driver.living(), 0, "VMs");
+        for directory in [&self.config.run_dir, &self.config.hot_dir.join("vms")] {
+            let left: Vec<_> = fs::read_dir(directory).into_iter().flatten().flatten().collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+        assert!(self.engine.claimed_by_sandboxes().is_empty());
+    }
+}
+
+pub(super) fn tag(name: &str) -> SnapshotTag {
+    name.parse().unwrap()
+}
+
+pub(super) fn request(name: &str) -> BranchRequest {
+    let (mode, wait) = (BranchMode::Diff, Wait::UntilReady);
+    BranchRequest { tag: Some(tag(name)), mode, children: 0, wait }
+}
+
+fn config(directory: &std::path::Path, wishes: Wishes) -> EngineConfig {
+    let under = |name: &str| directory.join(name);
+    let image = under("images/plain");
+    fs::create_dir_all(&image).unwrap();
+    let json = r#"{"name":"plain","content_hash":"h","kernel":"k","initramfs":"i",
+        "command_line":"quiet"}"#;
+    fs::write(image.join("image.json"), json).unwrap();
+    EngineConfig {
+        state_dir: under("state"),
+        hot_dir: under("hot"),
+        run_dir: under("run"),
+        image_dir: under("images"),
+        shim: under("none"),
+        accelerator: AcceleratorChoice::Forced(Accelerator::Tcg),
+        qemu: None,
+        features: HostFeatures { write_protect: false, ..HostFeatures::ALL },
+        kvm_probe_deadline: SOON,
+        deadlines: Deadlines::default(),
+        limits: wishes.limits,
+        hot_budget: None,
+        probe: wishes.probe,
+    }
+}
+
+async fn open(config: &EngineConfig, driver: &Arc<FakeDriver>) -> Result<Engine, EngineError> {
+    let files = open_directories(config)?;
+    let identity = MachineIdentity {
+        vmm_version: "fake".to_owned(),
+        accelerator: "tcg".to_owned(),
+        cpu_model: "none".to_owned(),
+    };
+    let driver = Arc::clone(driver) as _;
+    let chosen = Chosen { accelerator: Accelerator::Tcg, driver, identity };
+    Engine::open_on(config.clone(), files, Host::with(config, chosen)?).await
+}

@@ -1,0 +1,67 @@
+//! Kinds of things that are told of over the wire.
+
+use crate::name::named;
+
+named! {
+    /// What an operation does.
+    OperationKind {
+        /// Builds a template.
+        Template = "template",
+        /// Makes a snapshot of a running sandbox.
+        Branch = "branch",
+        /// Makes a snapshot that depends on no other.
+        Compact = "compact",
+        /// Makes a snapshot durable.
+        Publish = "publish",
+        /// Merges layers or overlays of a running sandbox.
+        Flatten = "flatten",
+        /// After a start: makes missing hot copies from durable ones, and checks what is there.
+        Restore = "restore",
+    }
+}
+
+named! {
+    /// What a thing of a guest's file system is.
+    FileKind {
+        /// A file with content.
+        File = "file",
+        /// A directory.
+        Directory = "directory",
+        /// A symbolic link.
+        Symlink = "symlink",
+        /// A device, a socket or a pipe.
+        Other = "other",
+    }
+}
+
+named! {
+    /// What an event tells: what it is about, a dot, and what happened to it.
+    EventType {
+        /// A sandbox was handed out.
+        SandboxStarted = "sandbox.started",
+        /// A sandbox has another state, or another reason for it.
+        SandboxState = "sandbox.state",
+        /// The VMM of a sandbox is gone although nobody asked for it.
+        SandboxDead = "sandbox.dead",
+        /// A sandbox was removed.
+        SandboxRemoved = "sandbox.removed",
+        /// The tag of a snapshot was taken.
+        SnapshotWriting = "snapshot.writing",
+        /// Sandboxes can start from a snapshot.
+        SnapshotReady = "snapshot.ready",
+        /// A snapshot is on disk.
+        SnapshotDurable = "snapshot.durable",
+        /// A snapshot cannot be used.
+        SnapshotFailed = "snapshot.failed",
+        /// A snapshot was removed.
+        SnapshotRemoved = "snapshot.removed",
+        /// An operation has begun.
+        OperationStarted = "operation.started",
+        /// An operation is at another step, or has more of it done.
+        OperationProgress = "operation.progress",
+        /// An operation is over, whatever its result.
+        OperationEnded = "operation.ended",
+        /// The reader has missed events.
+        Lost = "lost",
+    }
+}
