@@ -125,22 +125,11 @@ fn crates(files: &[PathBuf]) -> BTreeSet<String> {
     names.collect()
 }
 
-/// The variants in `ALL` of the first type that has it, in lower case with `_`.
+/// The names that the phases have outside of the code.
 fn phases(source: &str) -> BTreeSet<String> {
-    let list = source.split_once("ALL: [Self;").and_then(|(_, rest)| rest.split_once("];"));
-    let names = list.map_or("", |(list, _)| list).split("Self::").skip(1);
-    names.map(|name| snake(name.trim_end_matches(|c: char| !c.is_alphanumeric()))).collect()
-}
-
-fn snake(name: &str) -> String {
-    let mut snake = String::new();
-    for character in name.chars() {
-        if character.is_uppercase() && !snake.is_empty() {
-            snake.push('_');
-        }
-        snake.extend(character.to_lowercase());
-    }
-    snake
+    let list = source.split_once("BranchPhase {").and_then(|(_, rest)| rest.split_once('}'));
+    let names = list.map_or("", |(list, _)| list).split(" = \"").skip(1);
+    names.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
 
 /// `folder/name` of every file of `tests/` with tests, but those in a folder that is listed whole,
@@ -183,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn phases_are_the_variants_of_the_first_list_of_all() {
-        let source = "const ALL: [Self; 2] = [\n Self::Prepare,\n Self::SaveDeviceState,\n];\n\
-                      const ALL: [Self; 1] = [Self::Other];";
-        assert_eq!(phases(source), set(&["prepare", "save_device_state"]));
+    fn phases_are_the_names_of_their_type_and_of_no_other() {
+        let source = "BranchPhase {\n /// First.\n Prepare = \"prepare\",\n Freeze = \"freeze\",\n}\n\
+                      BranchMode {\n Live = \"live\",\n}";
+        assert_eq!(phases(source), set(&["prepare", "freeze"]));
     }
 
     #[test]
