@@ -173,9 +173,9 @@ mod tests {
 
     #[test]
     fn phases_are_the_names_of_their_type_and_of_no_other() {
-        let source = "BranchPhase {\n /// First.\n Prepare = \"prepare\",\n Freeze = \"freeze\",\n}\n\
+        let source = "BranchPhase {\n /// First.\n Prepare = \"prepare\",\n Resume = \"resume\"\n}\n\
                       BranchMode {\n Live = \"live\",\n}";
-        assert_eq!(phases(source), set(&["prepare", "freeze"]));
+        assert_eq!(phases(source), set(&["prepare", "resume"]));
     }
 
     #[test]
