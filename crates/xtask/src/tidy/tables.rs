@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn phases_are_the_names_of_their_type_and_of_no_other() {
-        let source = "BranchPhase {\n /// First.\n Prepare = \"prepare\",\n Resume = \"resume\"\n}\n\
+        let source = "BranchPhase {\n Prepare = \"prepare\",\n Resume = \"resume\",\n}\n\
                       BranchMode {\n Live = \"live\",\n}";
         assert_eq!(phases(source), set(&["prepare", "resume"]));
     }
