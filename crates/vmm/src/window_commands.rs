@@ -11,8 +11,8 @@ use crate::{DiskOverlay, VmmError};
 pub struct PausePlan {
     /// Where the device state goes. The VMM writes it: it should be on tmpfs.
     pub device_state: PathBuf,
-    /// The overlay that takes the guest's writes from then on; see [`crate::Vm::add_overlay`]. None for a
-    /// VM without disk.
+    /// The overlay that takes the guest's writes from then on; see [`crate::Vm::add_overlay`]. None
+    /// for a VM without disk.
     pub overlay: Option<DiskOverlay>,
 }
 
@@ -27,8 +27,8 @@ impl WindowAccess {
     }
 }
 
-/// The commands of the pause window, loaded by [`crate::Vm::load_pause`], each given at most once in a
-/// window. An implementation need not know their order: the types do.
+/// The commands of the pause window, loaded by [`crate::Vm::load_pause`], each given at most once
+/// in a window. An implementation need not know their order: the types do.
 pub trait WindowCommands {
     /// Stops the vCPUs and drains the disks.
     ///

@@ -20,11 +20,11 @@ const WRITE: &str = "FORKD_UPDATE";
 const GENERATORS: [Generator; 3] = [
     Generator {
         files: "openapi/v1.json",
-        how: How::Test("forkd-daemon", "the_committed_openapi_document_is_current"),
+        how: How::Test("forkd-daemon", "--lib", "the_committed_openapi_document_is_current"),
     },
     Generator {
         files: "docs/reference/cli.md",
-        how: How::Test("forkd-cli", "the_committed_reference_is_current"),
+        how: How::Test("forkd-cli", "--bins", "the_committed_reference_is_current"),
     },
     Generator {
         files: "models, errors and synchronous classes of sdk/python and sdk/typescript",
@@ -47,8 +47,9 @@ struct Generator {
 
 /// What makes the files.
 enum How {
-    /// A unit test: package and name. It compares, and with the variable [`WRITE`] it writes.
-    Test(&'static str, &'static str),
+    /// A unit test: package, where it is in that, and name. It compares, and with the variable
+    /// [`WRITE`] it writes.
+    Test(&'static str, &'static str, &'static str),
     /// A Python program in the folder of the Python SDK. It writes, and compares with `--check`.
     Script(&'static str),
 }
@@ -80,9 +81,9 @@ pub(crate) fn stale(workspace: &Workspace) -> Vec<&'static str> {
 impl Generator {
     fn run(&self, workspace: &Workspace, check: bool) -> anyhow::Result<()> {
         match self.how {
-            How::Test(package, name) => {
+            How::Test(package, place, name) => {
                 let mut cargo = workspace.cargo();
-                cargo.args(["test", "--quiet", "--locked", "-p", package, "--lib", "--bins", name]);
+                cargo.args(["test", "--quiet", "--locked", "-p", package, place, name]);
                 if !check {
                     cargo.env(WRITE, "1");
                 }

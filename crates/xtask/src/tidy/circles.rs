@@ -10,30 +10,16 @@ use super::imports::Package;
 use super::modules::{Modules, Use};
 use crate::workspace::Workspace;
 
-/// Crates that still have circles. One that has none any more is refused here.
-const WITH_CIRCLES: [&str; 0] = [];
-
 /// Names of one use that a finding tells.
 const NAMES_SHOWN: usize = 3;
 
 /// Checks every program and library of the packages.
 pub(super) fn check(workspace: &Workspace, packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for package in packages {
-        let name = package.name.strip_prefix("forkd-").unwrap_or(&package.name);
-        let mut circles = Vec::new();
-        for target in &package.targets {
-            let root = workspace.relative(&target.src_path);
-            let read = |path: &Path| fs::read_to_string(workspace.root.join(path)).ok();
-            circles.extend(circles_of(Modules::read(root, &read).uses()));
-        }
-        if !WITH_CIRCLES.contains(&name) {
-            findings.extend(circles);
-        } else if circles.is_empty() {
-            let message = format!("{name} has no circle any more; take it out of WITH_CIRCLES");
-            let file = "crates/xtask/src/tidy/circles.rs".to_owned();
-            findings.push(Finding { file, line: 1, message });
-        }
+    for target in packages.iter().flat_map(|package| &package.targets) {
+        let root = workspace.relative(&target.src_path);
+        let read = |path: &Path| fs::read_to_string(workspace.root.join(path)).ok();
+        findings.extend(circles_of(Modules::read(root, &read).uses()));
     }
     findings
 }

@@ -30,6 +30,7 @@ __all__ = [
     "KnownOperationKind",
     "KnownOperationState",
     "KnownProcessState",
+    "KnownReason",
     "KnownSandboxState",
     "KnownSnapshotStatus",
     "Operation",
@@ -38,6 +39,7 @@ __all__ = [
     "Pong",
     "Process",
     "ProcessState",
+    "Reason",
     "Sandbox",
     "SandboxState",
     "Snapshot",
@@ -90,6 +92,8 @@ class ErrorBody:
 
     hint: str
     """What to do about it."""
+
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,6 +358,12 @@ KnownProcessState: TypeAlias = Literal["running", "exited", "lost"]
 """The words of `ProcessState` that this version knows."""
 ProcessState: TypeAlias = KnownProcessState | str
 """How a background process stands."""
+
+
+KnownReason: TypeAlias = Literal["program_not_found", "program_not_executable"]
+"""The words of `Reason` that this version knows."""
+Reason: TypeAlias = KnownReason | str
+"""Why a guest refused."""
 
 
 @dataclass(frozen=True, kw_only=True)

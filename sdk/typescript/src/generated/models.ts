@@ -56,6 +56,7 @@ export interface ErrorBody {
   readonly error: string;
   /** What to do about it. */
   readonly hint: string;
+  readonly reason?: Reason | undefined;
 }
 
 /** What Python code gave. */
@@ -240,6 +241,11 @@ export interface Process {
 export type KnownProcessState = "running" | "exited" | "lost";
 /** How a background process stands. */
 export type ProcessState = KnownProcessState | (string & {});
+
+/** The words of `Reason` that this version knows. */
+export type KnownReason = "program_not_found" | "program_not_executable";
+/** Why a guest refused. */
+export type Reason = KnownReason | (string & {});
 
 /** A sandbox. */
 export interface Sandbox {
@@ -429,6 +435,7 @@ export const readErrorBody: Reader<ErrorBody> = object("ErrorBody", {
   code: needed("code", text),
   error: needed("error", text),
   hint: needed("hint", text),
+  reason: perhaps("reason", text),
 });
 
 export const readEvalAnswer: Reader<EvalAnswer> = object("EvalAnswer", {
