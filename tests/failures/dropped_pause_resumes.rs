@@ -17,7 +17,8 @@ fn dropping_the_window_at_any_point_resumes_the_vm() {
             let plan = PausePlan { device_state: state.clone(), overlay: None };
             let prepared = as_vm(&mut vm).prepare_pause(plan).unwrap();
             match point {
-                0 => drop(prepared),
+                // Not stopped: nothing is to be undone.
+                0 => {}
                 1 => drop(prepared.stop().unwrap()),
                 2 => drop(prepared.stop().unwrap().save_device_state().unwrap()),
                 _ => {
