@@ -2,7 +2,7 @@
 //!
 //! A sandbox whose VMM runs goes on as if nothing had happened: its guest keeps its memory, its
 //! programs and its disk, and takes requests and branches again. Requests that the earlier daemon
-//! had under way are lost, and what they had started is ended by the guest agent. A branch that was
+//! had under way are lost; programs that they had started run on in the guest. A branch that was
 //! under way is failed; the source's pages are captured anew by the next one.
 //!
 //! A sandbox whose VMM is gone, or cannot be taken over, is `dead` with the reason, until somebody

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::Lifecycle;
-use crate::EngineError;
 use crate::background::blocking;
 use crate::sandboxes::{BranchOrder, Machine, Request, SandboxHandle};
+use crate::{EngineError, describe};
 
 pub(super) struct SandboxTask {
     pub(super) lifecycle: Arc<Lifecycle>,
@@ -65,6 +65,16 @@ impl SandboxTask {
     }
 
     async fn run(mut self) {
+        self.serve_all().await;
+        // Dropping any other request closes its channel, which answers it.
+        for request in self.handle.end_requests() {
+            if let Request::Branch(order) = request {
+                self.refuse(*order, self.handle.not_running());
+            }
+        }
+    }
+
+    async fn serve_all(&mut self) {
         loop {
             let lease_end = self.handle.lease_end().map(Instant::from_std);
             tokio::select! {
@@ -142,17 +152,24 @@ impl SandboxTask {
         self.lifecycle.snapshots.files.remove_vm_directory(self.handle.id());
     }
 
+    /// Answers a branch without doing anything. Whoever asked may have gone away, so the snapshot is
+    /// marked here.
+    fn refuse(&self, order: BranchOrder, error: EngineError) {
+        self.lifecycle.snapshots.catalog.fail(&order.tag, &describe(&error));
+        order.refuse(error);
+    }
+
     async fn branch(&mut self, order: BranchOrder) {
         if self.look_again.is_some()
             && let Some(error) = self.resync().await
         {
-            order.refuse(error);
+            self.refuse(order, error);
             return;
         }
         let agent = self.handle.agent();
         let (Some(mut machine), Ok(agent)) = (self.machine.take_if(|_| agent.is_ok()), agent)
         else {
-            order.refuse(self.handle.not_running());
+            self.refuse(order, self.handle.not_running());
             return;
         };
         self.handle.enter(SandboxState::Branching, |_| {});

@@ -206,6 +206,12 @@ impl SandboxHandle {
         Ok(())
     }
 
+    /// Nobody takes requests from now on. Gives those that waited, to be refused. For the sandbox's
+    /// task alone.
+    pub(crate) fn end_requests(&self) -> Vec<Request> {
+        self.queue().end()
+    }
+
     /// Waits for the next request. For the sandbox's task alone; may be dropped at any time without
     /// losing one.
     pub(crate) async fn next_request(&self) -> Request {

@@ -52,6 +52,8 @@ pub(crate) struct RequestQueue<T> {
     tickets: u64,
     /// A removal or a release has come out.
     closed: bool,
+    /// Nobody takes requests any more.
+    over: bool,
 }
 
 #[derive(Debug)]
@@ -64,7 +66,7 @@ struct Waiting<T> {
 
 impl<T> Default for RequestQueue<T> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), tickets: 0, closed: false }
+        Self { waiting: VecDeque::new(), tickets: 0, closed: false, over: false }
     }
 }
 
@@ -88,6 +90,7 @@ impl<T> RequestQueue<T> {
         use RequestKind::{Branch, Pause, Release, Remove, Resume, RollBack};
         let expected = self.expected(state);
         match (kind, expected) {
+            _ if self.over => Some(Refusal::NotRunning),
             (Remove | Release, _) => None,
             (_, Expected::Gone) | (Branch, Expected::Paused) => Some(Refusal::NotRunning),
             (Branch | Pause | Resume | RollBack, Expected::Running | Expected::Paused) => {
@@ -136,6 +139,12 @@ impl<T> RequestQueue<T> {
         let kind = first.map(|waiting| waiting.kind);
         self.closed |= matches!(kind, Some(RequestKind::Remove | RequestKind::Release));
         Some(request)
+    }
+
+    /// Nobody takes requests from now on. Gives those that waited, to be refused.
+    pub(crate) fn end(&mut self) -> Vec<T> {
+        self.over = true;
+        self.waiting.drain(..).filter_map(|waiting| waiting.request).collect()
     }
 }
 
@@ -201,6 +210,21 @@ mod tests {
         let refusal = queue.take_place(SandboxState::Running, RequestKind::Branch);
         assert_eq!(refusal, Err(Refusal::Busy));
         assert!(put(&mut queue, SandboxState::Running, RequestKind::Remove, WAITING_MAX));
+    }
+
+    #[test]
+    fn what_waits_at_the_end_comes_out_to_be_refused_and_nothing_is_taken_afterwards() {
+        let mut queue = RequestQueue::default();
+        assert!(put(&mut queue, SandboxState::Running, RequestKind::Branch, 0));
+        let incomplete = queue.take_place(SandboxState::Running, RequestKind::Pause).unwrap();
+        assert!(put(&mut queue, SandboxState::Running, RequestKind::Remove, 1));
+        assert_eq!(queue.end(), [0, 1]);
+        queue.complete(incomplete, 2);
+        for kind in KINDS {
+            let refusal = queue.take_place(SandboxState::Running, kind);
+            assert_eq!(refusal, Err(Refusal::NotRunning), "{kind:?}");
+        }
+        assert_eq!(queue.next(), None);
     }
 
     /// What a caller or the task does to the queue.

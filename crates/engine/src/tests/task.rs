@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forkd_types::SandboxState;
+use forkd_types::{SandboxState, SnapshotStatus};
 use forkd_vmm::RunState;
 use forkd_vmm::fake::{Call, Fault};
 
@@ -58,6 +58,28 @@ async fn a_branch_waits_for_the_one_before_it_and_a_removal_for_both() {
         },
     );
     assert!(first.is_ok() && second.is_ok() && removed.is_ok());
+    lab.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_branch_that_waits_while_its_source_dies_fails_though_nobody_waits_for_it() {
+    let lab = Fixture::new().await;
+    let id = lab.child().await.id;
+    lab.script().fault(Call::Stop, Fault::Delay(Duration::from_millis(50)));
+    let engine = lab.engine.clone();
+    let (source, first) = (id.clone(), super::fixture::request("first"));
+    let first = tokio::spawn(async move { engine.branch(&source, first).await });
+    lab.until("the first is under way", || lab.state(&id) == SandboxState::Branching).await;
+    {
+        let second = lab.branch(&id, "second");
+        let gone_away = tokio::time::timeout(Duration::from_millis(1), second).await;
+        assert!(gone_away.is_err(), "its client has gone away while it waits");
+    }
+    lab.driver.kill(lab.pid(&id));
+    assert!(first.await.unwrap().is_err());
+    let failed = || lab.engine.snapshot(&tag("second")).unwrap().status == SnapshotStatus::Failed;
+    lab.until("the second has failed", failed).await;
+    lab.engine.remove_sandbox(&id).await.unwrap();
     lab.assert_nothing_left();
 }
 
