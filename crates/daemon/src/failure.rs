@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::response::{IntoResponse, Response};
 use forkd_api::{ErrorBody, ErrorCode, FieldError, Reason};
-use forkd_engine::EngineError;
+use forkd_engine::{EngineError, describe};
 
 use crate::mapping;
 
@@ -51,7 +51,7 @@ impl Failure {
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         let reason = mapping::reason_of(&error);
-        Self { reason, ..Self::new(mapping::code_of(&error), with_causes(&error)) }
+        Self { reason, ..Self::new(mapping::code_of(&error), describe(&error)) }
     }
 }
 
@@ -68,48 +68,18 @@ impl IntoResponse for Failure {
             StatusCode::from_u16(entry.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         self.log();
         let mut response = (status, Json(self.body())).into_response();
-        // For the metrics.
+        // For the metrics and the audit log.
         response.extensions_mut().insert(self.code);
         if let Some(secs) = self.code.retry_after_secs() {
             response.headers_mut().insert(RETRY_AFTER, secs.into());
         }
-        // For the audit log.
-        response.extensions_mut().insert(self.code);
         response
     }
-}
-
-/// An error and its causes in one line. A cause that the text above it repeats is left out.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("outer")]
-    struct Outer(#[source] Middle);
-    #[derive(Debug, thiserror::Error)]
-    #[error(transparent)]
-    struct Middle(std::io::Error);
-
-    #[test]
-    fn causes_follow_once_each() {
-        let error = Outer(Middle(std::io::Error::other("inner")));
-        assert_eq!(with_causes(&error), "outer: inner");
-    }
 
     #[test]
     fn a_failure_has_the_status_of_its_code() {

@@ -264,8 +264,9 @@ fn because(reason: &Option<String>) -> String {
     reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default()
 }
 
-/// An error with its causes, in one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+/// An error and its causes in one line. A cause that the text above it repeats is left out.
+#[must_use]
+pub fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -276,4 +277,22 @@ pub(crate) fn describe(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] Middle);
+    #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    struct Middle(std::io::Error);
+
+    #[test]
+    fn causes_follow_once_each() {
+        let error = Outer(Middle(std::io::Error::other("inner")));
+        assert_eq!(describe(&error), "outer: inner");
+    }
 }

@@ -42,8 +42,7 @@ pub use domain::{
     AtShutDown, Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress,
     ProgressSink, Sandbox, SandboxOptions, Snapshot, TemplateRequest, Wait,
 };
-pub use error::EngineError;
-pub(crate) use error::describe;
+pub use error::{EngineError, describe};
 pub use events::{Change, EventReader, Next, OperationChange, SandboxChange, SnapshotChange};
 pub use facade::{Begun, Dependents, Engine, Usage};
 pub use forkd_capture::{CapturePlan, HostFeatures};
