@@ -152,8 +152,8 @@ impl SandboxTask {
         self.lifecycle.snapshots.files.remove_vm_directory(self.handle.id());
     }
 
-    /// Answers a branch without doing anything. Whoever asked may have gone away, so the snapshot is
-    /// marked here.
+    /// Answers a branch without doing anything. Whoever asked may have gone away, so the snapshot
+    /// is marked here.
     fn refuse(&self, order: BranchOrder, error: EngineError) {
         self.lifecycle.snapshots.catalog.fail(&order.tag, &describe(&error));
         order.refuse(error);
