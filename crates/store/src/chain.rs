@@ -196,20 +196,18 @@ mod tests {
     use forkd_types::ByteCount;
 
     use super::*;
+    use crate::files::temporary_store;
     use crate::{LayerWriter, StoreFiles};
 
     struct Store {
-        _state: tempfile::TempDir,
-        _hot: tempfile::TempDir,
+        _directories: [tempfile::TempDir; 2],
         files: StoreFiles,
     }
 
     impl Store {
         fn new() -> Self {
-            let state = tempfile::tempdir().unwrap();
-            let hot = tempfile::tempdir_in("/dev/shm").unwrap();
-            let files = StoreFiles::open(state.path(), hot.path()).unwrap();
-            Self { _state: state, _hot: hot, files }
+            let (files, directories) = temporary_store();
+            Self { _directories: directories, files }
         }
 
         fn writer(&self, stored: &[(u64, u64)], fill: u8) -> (LayerWriter, Vec<PageRun>) {

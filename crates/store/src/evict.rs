@@ -113,19 +113,17 @@ mod tests {
 
     use super::*;
     use crate::LayerWriter;
+    use crate::files::temporary_store;
 
     struct Store {
-        _state: tempfile::TempDir,
-        _hot: tempfile::TempDir,
+        _directories: [tempfile::TempDir; 2],
         files: StoreFiles,
     }
 
     impl Store {
         fn new() -> Self {
-            let state = tempfile::tempdir().unwrap();
-            let hot = tempfile::tempdir_in("/dev/shm").unwrap();
-            let files = StoreFiles::open(state.path(), hot.path()).unwrap();
-            Self { _state: state, _hot: hot, files }
+            let (files, directories) = temporary_store();
+            Self { _directories: directories, files }
         }
 
         /// A layer with one page of `fill`.

@@ -188,3 +188,12 @@ impl StoreFiles {
         }
     }
 }
+
+/// An empty store, and the directories that it is in: they go when they are dropped.
+#[cfg(test)]
+pub(crate) fn temporary_store() -> (StoreFiles, [tempfile::TempDir; 2]) {
+    let state = tempfile::tempdir().unwrap();
+    let hot = tempfile::tempdir_in("/dev/shm").unwrap();
+    let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+    (files, [state, hot])
+}

@@ -77,6 +77,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
+    use crate::files::temporary_store;
 
     fn layer(
         files: &StoreFiles,
@@ -102,9 +103,7 @@ mod tests {
 
     #[test]
     fn a_flattened_chain_holds_what_the_chain_shows() {
-        let state = tempfile::tempdir().unwrap();
-        let hot = tempfile::tempdir_in("/dev/shm").unwrap();
-        let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+        let (files, _directories) = temporary_store();
         let base = layer(&files, &[(0, 10), (50, 10)], 1, None, &[]);
         let middle = layer(&files, &[(5, 10)], 2, Some(&base.index.id), &[0, 55]);
         let top = layer(&files, &[(8, 1), (100, 2)], 3, Some(&middle.index.id), &[]);

@@ -297,10 +297,10 @@ mod tests {
 
     use super::*;
     use crate::LayerWriter;
+    use crate::files::temporary_store;
 
     struct Store {
-        _state: tempfile::TempDir,
-        _hot: tempfile::TempDir,
+        _directories: [tempfile::TempDir; 2],
         files: StoreFiles,
         id: LayerId,
         /// What its pages held when it was sealed.
@@ -310,9 +310,7 @@ mod tests {
     }
 
     fn published() -> Store {
-        let state = tempfile::tempdir().unwrap();
-        let hot = tempfile::tempdir_in("/dev/shm").unwrap();
-        let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+        let (files, directories) = temporary_store();
         let size = ByteCount::from_mib(8);
         let writer = LayerWriter::create(&files, size, ByteCount::ZERO).unwrap();
         let file = writer.file().unwrap();
@@ -331,7 +329,7 @@ mod tests {
         files.publish_layer(&id).unwrap();
         files.publish_device_state(&id, &checksum).unwrap();
         let sealed = fs::read(files.hot_pages(&id)).unwrap();
-        Store { _state: state, _hot: hot, files, id, sealed, checksum }
+        Store { _directories: directories, files, id, sealed, checksum }
     }
 
     impl Store {

@@ -180,22 +180,20 @@ mod tests {
     use forkd_types::{ByteCount, SnapshotTag};
 
     use super::*;
+    use crate::files::temporary_store;
     use crate::{LayerWriter, MachineIdentity};
 
     struct Store {
-        _state: tempfile::TempDir,
-        _hot: tempfile::TempDir,
+        _directories: [tempfile::TempDir; 2],
         files: StoreFiles,
         registry: Registry,
     }
 
     impl Store {
         fn new() -> Self {
-            let state = tempfile::tempdir().unwrap();
-            let hot = tempfile::tempdir_in("/dev/shm").unwrap();
-            let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+            let (files, directories) = temporary_store();
             let registry = Registry::open(&files.registry()).unwrap();
-            Self { _state: state, _hot: hot, files, registry }
+            Self { _directories: directories, files, registry }
         }
 
         fn layer(&self) -> LayerId {

@@ -286,6 +286,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
+    use crate::files::temporary_store;
     use crate::{LayerWriter, flatten};
 
     /// Pseudo-random numbers, the same at every run.
@@ -352,17 +353,14 @@ mod tests {
     }
 
     struct Store {
-        _state: tempfile::TempDir,
-        _hot: tempfile::TempDir,
+        _directories: [tempfile::TempDir; 2],
         files: StoreFiles,
         chain: Vec<LayerId>,
     }
 
     /// 32 MiB, a base with holes and two deltas, of which the upper has every other page of 16 MiB.
     fn store() -> Store {
-        let state = tempfile::tempdir().unwrap();
-        let hot = tempfile::tempdir_in("/dev/shm").unwrap();
-        let files = StoreFiles::open(state.path(), hot.path()).unwrap();
+        let (files, directories) = temporary_store();
         let size = ByteCount::from_mib(32);
         let mut chain: Vec<LayerId> = Vec::new();
         let every_other = (0..2048).map(|n| PageRun::new(n * 2, 1)).collect();
@@ -381,7 +379,7 @@ mod tests {
             };
             chain.push(layer.unwrap().index.id);
         }
-        Store { _state: state, _hot: hot, files, chain }
+        Store { _directories: directories, files, chain }
     }
 
     impl Store {

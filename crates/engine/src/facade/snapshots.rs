@@ -5,7 +5,6 @@ use std::sync::Arc;
 use forkd_store::FileSet;
 use forkd_types::{SandboxId, SnapshotTag};
 
-use crate::snapshots::Snapshots;
 use crate::{
     DeletePolicy, Engine, EngineError, ImageInfo, ProgressSink, Snapshot, TemplateRequest,
 };
@@ -81,7 +80,11 @@ impl Engine {
     ) -> Result<(), EngineError> {
         self.snapshots.catalog.get(tag)?;
         let dependents = self.dependents(tag);
-        Snapshots::may_remove(tag, &dependents.names(), policy)?;
+        let names = dependents.names();
+        if policy == DeletePolicy::Refuse && !names.is_empty() {
+            let dependents = names.join(", ");
+            return Err(EngineError::SnapshotInUse { tag: tag.clone(), dependents });
+        }
         if policy == DeletePolicy::Cascade {
             self.remove_dependents(dependents).await?;
         }

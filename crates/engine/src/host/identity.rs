@@ -19,6 +19,11 @@ pub(crate) fn for_child(id: &SandboxId) -> Result<Identity, GuestError> {
     })
 }
 
+/// The number of a process, as it is written down and shown.
+pub(crate) fn process_number(pid: Pid) -> Option<u32> {
+    u32::try_from(pid.as_raw_nonzero().get()).ok()
+}
+
 /// When process `pid` started, in clock ticks since boot (`proc(5)`, field 22 of `stat`). With the
 /// number it names a process for good.
 pub(crate) fn process_started(pid: Pid) -> Option<u64> {

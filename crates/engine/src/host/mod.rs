@@ -25,7 +25,9 @@ pub use checks::{
     WriteProtection, images, missing_commands, qemu, try_limit, try_network, try_page_scan,
     try_write_protection,
 };
-pub(crate) use identity::{end_process, for_child, process_started, running_process};
+pub(crate) use identity::{
+    end_process, for_child, process_number, process_started, running_process,
+};
 pub(crate) use images::{Image, Images};
 pub(crate) use state::Host;
 pub(crate) use vmm_memory::VmmMemories;

@@ -24,7 +24,7 @@ use super::task::SandboxTask;
 use crate::background::blocking;
 use crate::branch::remove_device_state;
 use crate::guest::GuestAgent;
-use crate::host::connect_agent;
+use crate::host::{connect_agent, process_number};
 use crate::sandboxes::{Machine, MachineRecord, SandboxHandle, recorded_limit};
 use crate::{EngineError, Sandbox};
 
@@ -47,7 +47,7 @@ impl Lifecycle {
             _ => (SandboxState::Running, RunState::Running),
         };
         let sandbox = Sandbox {
-            pid: u32::try_from(pid.as_raw_nonzero().get()).ok(),
+            pid: process_number(pid),
             state,
             branch_count: record.branch_count,
             hostname: record.hostname.clone(),

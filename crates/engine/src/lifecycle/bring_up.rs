@@ -13,7 +13,7 @@ use super::Lifecycle;
 use crate::EngineError;
 use crate::background::{blocking, turn};
 use crate::guest::GuestAgent;
-use crate::host::{connect_agent, for_child};
+use crate::host::{connect_agent, for_child, process_number};
 use crate::sandboxes::{Machine, SandboxHandle};
 
 impl Lifecycle {
@@ -80,8 +80,7 @@ impl Lifecycle {
         self.sandboxes.announce(handle, None)?;
         let vm = self.host.driver.start(spec)?;
         self.sandboxes.announce(handle, Some(vm.as_ref()))?;
-        let pid = u32::try_from(vm.pid().as_raw_nonzero().get()).ok();
-        handle.update(|sandbox| sandbox.pid = pid);
+        handle.update(|sandbox| sandbox.pid = process_number(vm.pid()));
         Ok(Machine::new(vm, manifest.clone(), overlays, image.root_disk.map(|(_, bytes)| bytes)))
     }
 

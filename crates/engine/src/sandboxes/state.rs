@@ -13,7 +13,7 @@ use super::record::row_of;
 use super::{Admission, InUse, Limits, Machine, SandboxHandle};
 use crate::EngineError;
 use crate::events::EventLog;
-use crate::host::process_started;
+use crate::host::{process_number, process_started};
 use crate::snapshots::Files;
 
 /// All sandboxes.
@@ -144,8 +144,7 @@ impl Sandboxes {
 
 /// The process of a VM, by its number and start time.
 fn process_of(vm: &dyn Vm) -> Option<(u32, u64)> {
-    let number = u32::try_from(vm.pid().as_raw_nonzero().get()).ok();
-    number.zip(process_started(vm.pid()))
+    process_number(vm.pid()).zip(process_started(vm.pid()))
 }
 
 fn create_directory(path: PathBuf) -> Result<PathBuf, EngineError> {

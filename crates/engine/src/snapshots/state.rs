@@ -11,7 +11,7 @@ use super::{Catalog, Files};
 use crate::background::Background;
 use crate::host::Images;
 use crate::operation::Operations;
-use crate::{BranchProbe, DeletePolicy, EngineError};
+use crate::{BranchProbe, EngineError};
 
 /// All snapshots, with their files and the work on them.
 #[derive(Debug)]
@@ -90,19 +90,6 @@ impl Snapshots {
         self.catalog.remove(tag)?;
         self.files.collect(&(&row.manifest).into());
         Ok(())
-    }
-
-    /// Refuses to remove a snapshot that others build on, unless the policy takes care of them.
-    pub(crate) fn may_remove(
-        tag: &SnapshotTag,
-        dependents: &[String],
-        policy: DeletePolicy,
-    ) -> Result<(), EngineError> {
-        if dependents.is_empty() || policy != DeletePolicy::Refuse {
-            return Ok(());
-        }
-        let dependents = dependents.join(", ");
-        Err(EngineError::SnapshotInUse { tag: tag.clone(), dependents })
     }
 
     /// Opens layers in the given order. A hot copy that is gone is made anew from the durable one.

@@ -86,14 +86,7 @@ impl Fixture {
         let served = Arc::clone(&guests);
         let driver = FakeDriver::new(move |port| serve(&served, &port));
         let engine = open(&config, &driver).await.unwrap();
-        let request = TemplateRequest {
-            tag: tag("t"),
-            image: "plain".to_owned(),
-            memory: MEMORY,
-            vcpus: 1,
-            warm: Vec::new(),
-        };
-        engine.build_template(request, Arc::new(NoProgress)).await.unwrap();
+        engine.build_template(template("t"), Arc::new(NoProgress)).await.unwrap();
         Self { engine, driver, guests, config, _directory: directory }
     }
 
@@ -170,6 +163,12 @@ impl Fixture {
 
 pub(super) fn tag(name: &str) -> SnapshotTag {
     name.parse().unwrap()
+}
+
+/// A template that asks for nothing special.
+pub(super) fn template(name: &str) -> TemplateRequest {
+    let (tag, image) = (tag(name), "plain".to_owned());
+    TemplateRequest { tag, image, memory: MEMORY, vcpus: 1, warm: Vec::new() }
 }
 
 pub(super) fn request(name: &str) -> BranchRequest {

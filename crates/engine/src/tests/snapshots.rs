@@ -3,8 +3,8 @@
 use forkd_types::SnapshotStatus;
 use forkd_vmm::fake::{Call, Fault};
 
-use super::fixture::{Fixture, request, tag};
-use crate::{DeletePolicy, EngineError, NoProgress, TemplateRequest};
+use super::fixture::{Fixture, request, tag, template};
+use crate::{DeletePolicy, EngineError, NoProgress};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_that_others_build_on_is_kept_unless_they_go_too() {
@@ -71,14 +71,8 @@ async fn a_template_that_fails_at_any_call_frees_its_tag_and_leaves_nothing() {
     for call in [Call::Start, Call::LoadPause, Call::Stop, Call::SaveDeviceState] {
         for fault in [Fault::Refusal, Fault::Death] {
             lab.script().fault(call, fault);
-            let request = TemplateRequest {
-                tag: tag("u"),
-                image: "plain".to_owned(),
-                memory: forkd_types::ByteCount::from_mib(64),
-                vcpus: 1,
-                warm: Vec::new(),
-            };
-            let built = lab.engine.build_template(request, std::sync::Arc::new(NoProgress)).await;
+            let progress = std::sync::Arc::new(NoProgress);
+            let built = lab.engine.build_template(template("u"), progress).await;
             assert!(built.is_err(), "{call:?} {fault:?}");
             assert!(lab.engine.snapshot(&tag("u")).is_err());
             assert_eq!(lab.files(), before, "{call:?} {fault:?}");

@@ -14,7 +14,7 @@ use qapi::qmp;
 use rustix::process::Pid;
 
 use super::process::{self, Process};
-use super::vm::{Monitors, QemuVm, Unconfirmed};
+use super::vm::{Monitors, QemuVm};
 use super::{args, flatten};
 use crate::{Disk, DiskOverlay, GuestRam, RunState, ShimClient, Vm, VmSpec, VmmError};
 
@@ -42,17 +42,7 @@ impl QemuVm {
             Err(error) => return Err(process.abandon("while it was taken over", error)),
         };
         spec.start = crate::Start::Load;
-        let mut vm = Self {
-            process,
-            monitors,
-            shim,
-            ram,
-            spec,
-            overlays_made: 0,
-            unconfirmed: Unconfirmed::default(),
-            loaded: None,
-            planned: None,
-        };
+        let mut vm = Self::new(process, monitors, shim, ram, spec);
         match vm.undo_and_learn(state) {
             Ok(()) => Ok(vm),
             Err(error) => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use forkd_types::limit;
 
 use super::process::{self, Process};
-use super::vm::{Monitors, QemuVm, Unconfirmed};
+use super::vm::{Monitors, QemuVm};
 use crate::{GuestRam, RamBacking, ShimClient, VmSpec, VmmError, VmmTools};
 
 impl QemuVm {
@@ -29,18 +29,7 @@ impl QemuVm {
             });
         let (monitors, shim, ram) =
             connected.map_err(|error| process.explain("while it started", error))?;
-        let overlays_made = spec.disk.as_ref().map_or(0, |disk| disk.overlays.len());
-        Ok(Self {
-            process,
-            monitors,
-            shim,
-            ram,
-            spec,
-            overlays_made,
-            unconfirmed: Unconfirmed::default(),
-            loaded: None,
-            planned: None,
-        })
+        Ok(Self::new(process, monitors, shim, ram, spec))
     }
 }
 

@@ -30,10 +30,9 @@ pub struct QemuVm {
     pub(super) spec: VmSpec,
     pub(super) overlays_made: usize,
     pub(super) unconfirmed: Unconfirmed,
-    /// What the monitors of the pause window are loaded for.
+    /// What the monitors of the pause window are loaded for; without the overlay once the disk is
+    /// frozen.
     pub(super) loaded: Option<PausePlan>,
-    /// The overlay of that plan, until the disk is frozen.
-    pub(super) planned: Option<DiskOverlay>,
 }
 
 /// What is not known about a VM because its VMM has not answered.
@@ -84,6 +83,19 @@ impl Monitors {
 }
 
 impl QemuVm {
+    /// A VM whose process answers, with nothing unconfirmed and nothing loaded.
+    pub(super) fn new(
+        process: Process,
+        monitors: Monitors,
+        shim: ShimClient,
+        ram: GuestRam,
+        spec: VmSpec,
+    ) -> Self {
+        let overlays_made = spec.disk.as_ref().map_or(0, |disk| disk.overlays.len());
+        let unconfirmed = Unconfirmed::default();
+        Self { process, monitors, shim, ram, spec, overlays_made, unconfirmed, loaded: None }
+    }
+
     /// Whether the vCPUs run, as QEMU says.
     ///
     /// # Errors

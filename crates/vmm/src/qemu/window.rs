@@ -17,7 +17,6 @@ impl QemuVm {
         }
         let loaded = self.unload_window().and_then(|()| self.load_commands(&plan));
         loaded.map_err(|error| self.process.explain("while its pause was prepared", error))?;
-        self.planned = plan.overlay.clone();
         self.loaded = Some(plan);
         Ok(())
     }
@@ -43,7 +42,6 @@ impl QemuVm {
     /// Takes back what is loaded, unless the VMM is silent: then a resync does it.
     fn unload_window(&mut self) -> Result<(), VmmError> {
         self.loaded = None;
-        self.planned = None;
         if self.owes_reply() {
             return Ok(());
         }
@@ -72,7 +70,8 @@ impl WindowCommands for QemuVm {
     }
 
     fn freeze_disk(&mut self) -> Result<(), VmmError> {
-        let Some(overlay) = self.planned.take() else { return Ok(()) };
+        let planned = self.loaded.as_mut().and_then(|plan| plan.overlay.take());
+        let Some(overlay) = planned else { return Ok(()) };
         let deadline = self.spec.deadlines.pause_reply;
         match self.monitors.freeze.fire::<qmp::blockdev_snapshot>(deadline) {
             Ok(_) => {
