@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use forkd_engine::{AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, Limits};
+use forkd_engine::{
+    AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, IsolationPolicy, Limits,
+};
 use forkd_types::ByteCount;
 
 /// Where the daemon works, with what, and where it listens.
@@ -23,6 +25,10 @@ pub struct ServeConfig {
     pub image_dir: PathBuf,
     /// The VMM's preload library.
     pub shim: PathBuf,
+    /// The program that confines VMMs.
+    pub launcher: PathBuf,
+    /// How far VMMs must be kept from this host.
+    pub isolation: IsolationPolicy,
     /// How guests run.
     pub accelerator: AcceleratorChoice,
     /// QEMU; by default the distribution's.
@@ -65,6 +71,8 @@ impl ServeConfig {
             run_dir: self.run_dir.clone(),
             image_dir: self.image_dir.clone(),
             shim: self.shim.clone(),
+            launcher: self.launcher.clone(),
+            isolation: self.isolation,
             accelerator: self.accelerator,
             qemu: self.qemu.clone(),
             features: HostFeatures::ALL,

@@ -25,7 +25,7 @@ mod socket;
 
 pub use access::{AuditError, TlsError, TokenFileError};
 pub use config::{ServeConfig, TlsFiles};
-pub use forkd_engine::{AcceleratorChoice, Limits};
+pub use forkd_engine::{AcceleratorChoice, IsolationPolicy, Limits};
 pub use lock::LockError;
 pub use router::openapi_json;
 pub use serve::{ServeError, serve};

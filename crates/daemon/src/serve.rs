@@ -226,6 +226,8 @@ mod tests {
             socket: "/r/forkd.sock".into(),
             image_dir: "/i".into(),
             shim: "/shim.so".into(),
+            launcher: "/launcher".into(),
+            isolation: forkd_engine::IsolationPolicy::None,
             accelerator: AcceleratorChoice::Auto,
             qemu: None,
             limits: forkd_engine::Limits::default(),

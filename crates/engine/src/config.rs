@@ -25,6 +25,10 @@ pub struct EngineConfig {
     pub image_dir: PathBuf,
     /// The VMM's preload library.
     pub shim: PathBuf,
+    /// The program that confines VMMs.
+    pub launcher: PathBuf,
+    /// How far VMMs must be kept from this host.
+    pub isolation: IsolationPolicy,
     /// What executes guests.
     pub accelerator: AcceleratorChoice,
     /// QEMU; by default the distribution's.
@@ -45,6 +49,35 @@ pub struct EngineConfig {
     pub hot_budget: Option<ByteCount>,
     /// Sees every branch; for tests.
     pub probe: Option<Arc<dyn BranchProbe>>,
+}
+
+/// How far VMMs must be kept from their host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IsolationPolicy {
+    /// As far as this user can; where that is not at all, no VMM is started.
+    Required,
+    /// As far as this user can, and be it not at all.
+    Best,
+    /// Not at all.
+    None,
+}
+
+/// The given word is no isolation policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an isolation policy: use `required`, `best` or `none`")]
+pub struct UnknownIsolation(pub String);
+
+impl FromStr for IsolationPolicy {
+    type Err = UnknownIsolation;
+
+    fn from_str(value: &str) -> Result<Self, UnknownIsolation> {
+        match value {
+            "required" => Ok(Self::Required),
+            "best" => Ok(Self::Best),
+            "none" => Ok(Self::None),
+            other => Err(UnknownIsolation(other.chars().take(32).collect())),
+        }
+    }
 }
 
 /// How the accelerator is chosen.

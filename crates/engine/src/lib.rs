@@ -37,7 +37,9 @@ mod tally;
 mod tests;
 
 pub use branch::{BranchProbe, ProbedBranch};
-pub use config::{AcceleratorChoice, EngineConfig, UnknownAccelerator};
+pub use config::{
+    AcceleratorChoice, EngineConfig, IsolationPolicy, UnknownAccelerator, UnknownIsolation,
+};
 pub use domain::{
     AtShutDown, Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress,
     ProgressSink, Sandbox, SandboxOptions, Snapshot, TemplateRequest, Wait,

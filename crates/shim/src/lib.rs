@@ -2,16 +2,20 @@
 //!
 //! 1. create a userfaultfd (it watches the address space of its creator) and pass it out;
 //! 2. map file ranges copy-on-write at fixed addresses over guest RAM;
-//! 3. allow the daemon to read the VMM's memory where Yama would forbid it.
+//! 3. filter the system calls of a confined VMM, once it is loaded and before it has read anything;
+//! 4. allow the daemon to read the memory of a VMM that is not confined where Yama would forbid it.
 //!
 //! It listens on a socket that the daemon made before it started the VMM; its number is in the
 //! environment. Without that variable the library does nothing. It serves one connection after the
 //! other for as long as the VMM lives, so a restarted daemon can connect again.
 //!
 //! Guarantees: a malformed request gets `EBADMSG` and changes nothing; an error of the kernel is
-//! passed on; no request makes the VMM exit.
+//! passed on; no request makes the VMM exit; a VMM that is to be confined and cannot be does not
+//! begin.
 //!
 //! Does not do: decide anything. Addresses come from the daemon, which owns the VMM.
+
+mod filter;
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -24,6 +28,9 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
+/// The exit code of a VMM that could not be confined.
+const FAILURE: i32 = 1;
+
 /// Runs when the dynamic linker loads the library, before the VMM's `main`.
 // JUSTIFICATION: this is how a preloaded library gets control.
 // SAFETY: entries of `.init_array` are called once, in order, with the C calling convention; the
@@ -34,10 +41,17 @@ static CONSTRUCTOR: extern "C" fn() = start;
 
 extern "C" fn start() {
     let Some(listener) = listener_from_environment() else { return };
-    // SAFETY: prctl with PR_SET_PTRACER takes two integers and touches no memory. On a kernel
-    // without Yama it fails, and then nothing needs to be allowed.
-    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
     spawn_without_signals(listener);
+    if std::env::var_os(shim_wire::FILTER_VARIABLE).is_none() {
+        // SAFETY: prctl with PR_SET_PTRACER takes two integers and touches no memory. On a kernel
+        // without Yama it fails, and then nothing needs to be allowed.
+        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+        return;
+    }
+    if let Err(error) = filter::apply() {
+        eprintln!("forkd-shim: system calls cannot be filtered: {error}");
+        std::process::exit(FAILURE);
+    }
 }
 
 fn listener_from_environment() -> Option<OwnedFd> {
@@ -104,7 +118,9 @@ fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<Own
 
 fn answer(packet: &[u8], attached: Option<BorrowedFd<'_>>) -> Result<Option<OwnedFd>, Errno> {
     match (shim_wire::decode_request(packet), attached) {
-        (Some((Operation::Userfaultfd, _)), None) => uffd::create().map(Some),
+        (Some((Operation::Userfaultfd, _)), device) => {
+            device.map_or_else(uffd::create, uffd::create_by).map(Some)
+        }
         (Some((Operation::Map, mappings)), Some(file)) => {
             mappings.iter().try_for_each(|mapping| map_over(file, *mapping))?;
             Ok(None)

@@ -11,6 +11,7 @@
 //! <state>/registry.spare           given up when the disk is full, so that rows can be removed
 //! <state>/layers/                  durable copies, same names
 //! <state>/overlays/<overlay>.qcow2 disk overlays; frozen ones belong to snapshots
+//! <state>/vms/<sandbox>/           a link to each overlay of a VM: all that a confined VMM sees
 //! ```
 
 use std::fs;
@@ -47,6 +48,7 @@ impl StoreFiles {
             files.hot.join("vms"),
             files.state.join("layers"),
             files.state.join("overlays"),
+            files.state.join("vms"),
         ] {
             use std::os::unix::fs::DirBuilderExt;
             fs::DirBuilder::new()
@@ -136,7 +138,19 @@ impl StoreFiles {
     /// A disk overlay.
     #[must_use]
     pub fn overlay(&self, id: &OverlayId) -> PathBuf {
-        self.state.join("overlays").join(format!("{id}.qcow2"))
+        self.overlays().join(format!("{id}.qcow2"))
+    }
+
+    /// The directory of disk overlays.
+    #[must_use]
+    pub fn overlays(&self) -> PathBuf {
+        self.state.join("overlays")
+    }
+
+    /// Links to the disk overlays of one VM.
+    #[must_use]
+    pub fn overlay_links(&self, id: &SandboxId) -> PathBuf {
+        self.state.join("vms").join(id.as_str())
     }
 
     /// Hot files of one VM.
@@ -178,13 +192,14 @@ impl StoreFiles {
         self.known().forget_overlay(id);
     }
 
-    /// Removes the hot files of one VM.
+    /// Removes the hot files of one VM, and its links to overlays.
     pub fn remove_vm_directory(&self, id: &SandboxId) {
-        let path = self.vm_directory(id);
-        if let Err(error) = fs::remove_dir_all(&path)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %path.display(), %error, "cannot remove a VM's hot files");
+        for path in [self.vm_directory(id), self.overlay_links(id)] {
+            if let Err(error) = fs::remove_dir_all(&path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(path = %path.display(), %error, "cannot remove a VM's files");
+            }
         }
     }
 }

@@ -124,6 +124,10 @@ impl LayerWriter {
             pages_crc32: None,
         };
         let path = self.path();
+        // The RAM of a template belonged to its VMM.
+        let own = (rustix::process::geteuid(), rustix::process::getegid());
+        rustix::fs::fchown(&self.file, Some(own.0), Some(own.1))
+            .map_err(|errno| StoreError::file("seal", &path, errno.into()))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400))
             .map_err(|source| StoreError::file("seal", &path, source))?;
         // The index last: with it the layer counts as there.

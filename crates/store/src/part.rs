@@ -1,15 +1,19 @@
 //! The parts of a snapshot beside its memory layers: device state and disk overlays. Their lengths
 //! and checksums are in the snapshot's row; memory layers have theirs in their index.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use forkd_types::{ByteCount, LayerId, OverlayId};
 
 use crate::checksum::problem;
-use crate::disk::put;
+use crate::disk::{put, remove};
 use crate::{FileChecksum, StoreError, StoreFiles};
+
+/// A device state has some 100 KiB.
+const DEVICE_STATE_BYTES_MAX: u64 = 64 << 20;
 
 impl StoreFiles {
     /// Length and checksum of the device state of the snapshot whose top layer is `id`, which has
@@ -21,6 +25,20 @@ impl StoreFiles {
         let path = self.hot_device_state(id);
         let checksum = File::open(&path).and_then(FileChecksum::of);
         checksum.map_err(|source| StoreError::file("read", path, source))
+    }
+
+    /// Takes what a VMM has saved at `saved` as the device state of the snapshot whose top layer
+    /// is `id`. It is copied: a VMM that was taken over may keep its own file open and go on
+    /// writing to it.
+    ///
+    /// # Errors
+    /// When it is no file, is larger than a device state can be, or cannot be copied.
+    pub fn keep_device_state(&self, saved: &Path, id: &LayerId) -> Result<(), StoreError> {
+        let target = self.hot_device_state(id);
+        let kept = read_saved(saved).and_then(|bytes| put(&target, |path| fs::write(path, &bytes)));
+        kept.map_err(|source| StoreError::file("keep device state", saved, source))?;
+        remove(saved);
+        Ok(())
     }
 
     /// Where the device state of the snapshot whose top layer is `id` is. It is compared with its
@@ -98,6 +116,21 @@ impl StoreFiles {
     }
 }
 
+/// What is in a file that a VMM wrote.
+fn read_saved(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(DEVICE_STATE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > DEVICE_STATE_BYTES_MAX {
+        return Err(io::Error::other(format!("it is larger than {DEVICE_STATE_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +181,28 @@ mod tests {
             assert!(error.is_damage() && error.to_string().contains(words), "{error}");
             assert!(error.to_string().contains(store.id.as_str()), "{error}");
         }
+    }
+
+    #[test]
+    fn what_a_vmm_goes_on_writing_after_it_saved_is_not_in_the_device_state() {
+        let store = Store::new();
+        let saved = store.files.hot().join("device-state");
+        fs::write(&saved, b"devices").unwrap();
+        let mut kept_open = OpenOptions::new().write(true).open(&saved).unwrap();
+        store.files.keep_device_state(&saved, &store.id).unwrap();
+        io::Write::write_all(&mut kept_open, b"another").unwrap();
+        assert_eq!(fs::read(store.files.hot_device_state(&store.id)).unwrap(), b"devices");
+        assert!(!saved.exists());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_device_state_is_refused_and_not_followed() {
+        let store = Store::new();
+        let saved = store.files.hot().join("device-state");
+        std::os::unix::fs::symlink("/etc/hostname", &saved).unwrap();
+        let error = store.files.keep_device_state(&saved, &store.id).unwrap_err();
+        assert!(error.to_string().contains("device-state"), "{error}");
+        assert!(!store.files.hot_device_state(&store.id).exists());
     }
 
     #[test]

@@ -145,11 +145,12 @@ pub fn sweep(files: &StoreFiles, rows: &[SnapshotRow], living: &Living) {
             remove_leftover(&directory.join(name));
         }
     }
-    let directory = files.hot().join("vms");
-    for name in names(&directory) {
-        let id = name.parse::<SandboxId>();
-        if !id.is_ok_and(|id| living.sandboxes.contains(&id)) {
-            remove_directory(&directory.join(name));
+    for directory in [files.hot().join("vms"), files.state().join("vms")] {
+        for name in names(&directory) {
+            let id = name.parse::<SandboxId>();
+            if !id.is_ok_and(|id| living.sandboxes.contains(&id)) {
+                remove_directory(&directory.join(name));
+            }
         }
     }
 }
@@ -286,6 +287,7 @@ mod tests {
         let sandboxes = [SandboxId::random(), SandboxId::random()];
         for id in &sandboxes {
             fs::create_dir_all(store.files.vm_directory(id)).unwrap();
+            fs::create_dir_all(store.files.overlay_links(id)).unwrap();
         }
         let living = Living {
             files: FileSet::new([layers[0].clone()], [overlays[0].clone()]),

@@ -9,8 +9,10 @@
 //!
 //! Everything that `rustix` offers is used from there instead.
 
+pub mod clone;
 pub mod confine;
 pub mod mapping;
+pub mod packet;
 pub mod pagemap;
 pub mod random;
 pub mod remote;

@@ -4,10 +4,13 @@
 //! machine. The shim is versioned with the daemon; the first request checks that.
 
 /// Raised with every change of this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Environment variable that tells the shim the number of its listening socket.
 pub const LISTEN_FD_VARIABLE: &str = "FORKD_SHIM_FD";
+
+/// Environment variable that tells the shim to filter the VMM's system calls.
+pub const FILTER_VARIABLE: &str = "FORKD_SHIM_FILTER";
 
 /// Mappings in one request: keeps a packet under the default socket buffer.
 pub const MAPPINGS_PER_REQUEST_MAX: usize = 2048;
@@ -24,7 +27,7 @@ pub const REPLY_BYTES: usize = 4;
 /// What is asked of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Create a userfaultfd and send it back.
+    /// Create a userfaultfd and send it back: by the attached `/dev/userfaultfd`, if there is one.
     Userfaultfd = 1,
     /// Map ranges of the attached file copy-on-write over existing memory.
     Map = 2,

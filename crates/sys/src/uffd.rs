@@ -104,8 +104,25 @@ pub fn create() -> Result<OwnedFd, Errno> {
         Ok(fd) => return Ok(fd),
         Err(errno) => errno,
     };
-    let (read_write, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    let device = rustix::fs::open("/dev/userfaultfd", read_write, mode).map_err(|_| refused)?;
+    let device = open_device().map_err(|_| refused)?;
+    create_by(device.as_fd())
+}
+
+/// Opens `/dev/userfaultfd` (Linux 6.1).
+///
+/// # Errors
+/// When it is not there, or this user may not open it.
+pub fn open_device() -> Result<OwnedFd, Errno> {
+    rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Makes a userfaultfd over this process's memory, as [`create`] does, by an open
+/// `/dev/userfaultfd`. Whoever opened it had to have the right to; this process need not.
+///
+/// # Errors
+/// What the kernel says.
+pub fn create_by(device: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     // JUSTIFICATION: rustix does not know the device's request.
     // SAFETY: this request takes an integer argument and returns a new descriptor or -1.
     let made = unsafe { libc::ioctl(device.as_raw_fd(), USERFAULTFD_IOC_NEW, flags.bits()) };

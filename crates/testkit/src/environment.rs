@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use forkd_engine::{
-    BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, Limits, NoProgress, Snapshot,
-    TemplateRequest,
+    BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, IsolationPolicy, Limits,
+    NoProgress, Snapshot, TemplateRequest,
 };
 use forkd_types::limit::{self, Deadlines};
 use forkd_types::{ByteCount, SnapshotTag};
@@ -48,6 +48,8 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
         run_dir: run.to_owned(),
         image_dir: required_path("FORKD_IMAGE_DIR"),
         shim: required_path("FORKD_SHIM"),
+        launcher: required_path("FORKD_SHIM").with_file_name("forkd-launcher"),
+        isolation: IsolationPolicy::Required,
         accelerator: std::env::var("FORKD_ACCEL")
             .unwrap_or_else(|_| "tcg".to_owned())
             .parse()

@@ -21,7 +21,7 @@ pub use histogram::TimeHistogram;
 pub use id::{
     IdError, LayerId, OperationId, OverlayId, ProcessId, SandboxId, SnapshotTag, TagError,
 };
-pub use kind::{EventType, FileKind, OperationKind};
+pub use kind::{EventType, FileKind, Isolation, OperationKind};
 pub use name::Named;
 pub use size::{ByteCount, PAGE_BYTES, PageCount, PageIndex, PageRun, SizeError};
 pub use state::{LifeCycle, OperationState, ProcessState, SandboxState, SnapshotStatus};

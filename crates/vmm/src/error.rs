@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forkd_launcher::LaunchError;
 use forkd_sys::uffd::UffdError;
 use forkd_types::ByteCount;
 
@@ -38,6 +39,9 @@ pub enum VmmError {
         #[source]
         source: io::Error,
     },
+    /// The VMM could not be confined, so it was not started.
+    #[error("the VMM was not started, because it could not be confined")]
+    Confine(#[from] LaunchError),
     /// The VMM process ended.
     #[error("the VMM is gone ({during}); its last words: {last_words}")]
     Gone {

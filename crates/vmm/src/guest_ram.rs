@@ -42,8 +42,12 @@ impl GuestRam {
 /// The contiguous range that `/proc/PID/maps` shows for `path`.
 fn find_range(maps: &str, path: &str) -> Option<(u64, u64)> {
     let mut range: Option<(u64, u64)> = None;
-    for line in maps.lines().filter(|line| line.ends_with(path)) {
-        let (addresses, _) = line.split_once(' ')?;
+    for line in maps.lines() {
+        let mut fields = line.splitn(6, ' ');
+        let (Some(addresses), Some(name)) = (fields.next(), fields.nth(4)) else { continue };
+        if name.trim_start() != path {
+            continue;
+        }
         let (start, end) = addresses.split_once('-')?;
         let start = u64::from_str_radix(start, 16).ok()?;
         let end = u64::from_str_radix(end, 16).ok()?;
@@ -72,6 +76,11 @@ mod tests {
     fn adjacent_parts_of_one_file_are_one_range() {
         let want = Some((0x7f10_0000_0000, 0x7f10_2000_0000));
         assert_eq!(find_range(MAPS, "/dev/shm/ram"), want);
+    }
+
+    #[test]
+    fn a_name_that_only_ends_alike_is_another() {
+        assert_eq!(find_range(MAPS, "/ram"), None);
     }
 
     #[test]

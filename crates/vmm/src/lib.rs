@@ -33,7 +33,8 @@ pub use guest_ram::GuestRam;
 pub use pause_window::{FrozenVm, PreparedPause, Resumed, SavedVm, StoppedVm};
 pub use shim_client::{MappedRun, ShimClient};
 pub use spec::{
-    Accelerator, BootSource, Confinement, Disk, DiskOverlay, RamBacking, Start, VmSpec, VmmTools,
+    Accelerator, BootSource, Confinement, Disk, DiskOverlay, Jail, RamBacking, Start, VmSpec,
+    VmmTools,
 };
 pub use vm::{Driver, RunState, Vm};
 pub use window_commands::{PausePlan, WindowAccess, WindowCommands};

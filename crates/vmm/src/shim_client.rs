@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forkd_sys::shim_wire::{self, Mapping, Operation};
-use forkd_sys::uffd::Userfaultfd;
+use forkd_sys::uffd::{self, Userfaultfd};
 use forkd_types::PageRun;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -58,7 +58,10 @@ impl ShimClient {
     /// When the kernel does not permit it, or lacks the features that a live branch needs.
     pub fn userfaultfd(&mut self) -> Result<Userfaultfd, VmmError> {
         let what = "create a userfaultfd";
-        let reply = self.request(what, Operation::Userfaultfd, &[], None)?;
+        // A confined VMM has no device of its own, and no right to the system call.
+        let device = uffd::open_device().ok();
+        let device = device.as_ref().map(AsFd::as_fd);
+        let reply = self.request(what, Operation::Userfaultfd, &[], device)?;
         let missing = || VmmError::Shim { what, source: io::ErrorKind::InvalidData.into() };
         Ok(Userfaultfd::handshake(reply.ok_or_else(missing)?)?)
     }

@@ -2,8 +2,10 @@
 //! template, and with other resources its children.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use forkd_types::{ByteCount, limit::Deadlines};
+use forkd_launcher::Launcher;
+use forkd_types::{ByteCount, Isolation, limit::Deadlines};
 use serde::{Deserialize, Serialize};
 
 use crate::MemoryLimit;
@@ -42,6 +44,8 @@ pub struct VmmTools {
     pub program: PathBuf,
     /// The preload library.
     pub shim: PathBuf,
+    /// Starts VMMs that have a [`Jail`]; without it they are refused.
+    pub launcher: Option<Arc<Launcher>>,
 }
 
 /// What the firmware hands control to.
@@ -125,8 +129,38 @@ pub enum Start {
 pub struct Confinement {
     /// It may not have more memory than this.
     pub memory: Option<MemoryLimit>,
-    /// It has a network namespace of its own.
+    /// It has a network namespace of its own, even without a jail.
     pub own_network: bool,
+    /// It reaches nothing but its own files.
+    pub jail: Option<Jail>,
+}
+
+/// What a VMM sees of the host: a root directory with its own files alone, in namespaces of its
+/// own, without capabilities, and with few system calls.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Jail {
+    /// The user and group that it runs as, which nobody else has. None: those of the daemon, in a
+    /// user namespace of its own.
+    pub user: Option<u32>,
+    /// A directory of its own with a link to each overlay of its disk, on the file system that the
+    /// overlays are on.
+    pub overlays: PathBuf,
+    /// Where the overlays themselves are.
+    pub overlay_store: PathBuf,
+    /// A directory of its own where it saves device state.
+    pub device_state: PathBuf,
+}
+
+impl Confinement {
+    /// How far the VMM is kept from the host.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        match &self.jail {
+            None => Isolation::None,
+            Some(Jail { user: None, .. }) => Isolation::Namespaces,
+            Some(Jail { user: Some(_), .. }) => Isolation::Full,
+        }
+    }
 }
 
 /// A VM to be started.

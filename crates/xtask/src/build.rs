@@ -8,10 +8,11 @@ use anyhow::{Context, bail};
 use crate::command::run_visible;
 use crate::workspace::{AGENT_TARGET, Workspace};
 
-/// Builds `forkd`, the preload library, the guest agent and the meter.
+/// Builds `forkd`, the preload library, the launcher, the guest agent and the meter.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     let mut cargo = workspace.cargo();
-    cargo.args(["build", "--release", "--locked", "-p", "forkd-cli", "-p", "forkd-shim"]);
+    let packages = ["-p", "forkd-cli", "-p", "forkd-shim", "-p", "forkd-launcher"];
+    cargo.args(["build", "--release", "--locked"]).args(packages);
     run_visible(&mut cargo).context("build forkd")?;
     agent(workspace)?;
     for_guests(workspace, "forkd-meter")?;

@@ -60,7 +60,12 @@ impl Workspace {
         self.target.join("release/forkd")
     }
 
-    /// The VMM's preload library, after `build`.
+    /// The program that confines VMMs.
+    pub(crate) fn launcher(&self) -> PathBuf {
+        self.forkd().with_file_name("forkd-launcher")
+    }
+
+    /// The VMM's preload library.
     pub(crate) fn shim(&self) -> PathBuf {
         self.forkd().with_file_name("libforkd_shim.so")
     }

@@ -1,5 +1,6 @@
 //! Where things are when nobody says so. Pure: what the environment says comes in as a value.
 
+use forkd_daemon::IsolationPolicy;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
@@ -85,6 +86,18 @@ impl Surroundings {
         first_existing(places, exists)
     }
 
+    /// The first place of the launcher that `exists`; the first of all when none does.
+    pub(crate) fn launcher(&self, exists: impl Fn(&Path) -> bool) -> PathBuf {
+        const NAME: &str = "forkd-launcher";
+        let places = [self.exe_dir.join(NAME), self.exe_dir.join("../lib/forkd").join(NAME)];
+        first_existing(places, exists)
+    }
+
+    /// How far VMMs must be kept from the host if nobody says it.
+    pub(crate) fn isolation(&self) -> IsolationPolicy {
+        if self.uid == 0 { IsolationPolicy::Required } else { IsolationPolicy::Best }
+    }
+
     /// The first place of the meter that `exists`; the first of all when none does. In a build tree
     /// the program of that name beside ours is not the static one.
     pub(crate) fn meter(&self, exists: impl Fn(&Path) -> bool) -> PathBuf {
@@ -147,6 +160,7 @@ mod tests {
         assert_eq!(user().image_dir(|path| path == Path::new(built)), Path::new(built));
         assert_eq!(user().image_dir(|_| false), Path::new(installed));
         assert!(user().shim(|_| false).ends_with("bin/libforkd_shim.so"));
+        assert!(user().launcher(|_| false).ends_with("bin/forkd-launcher"));
         assert!(user().meter(|_| false).ends_with("lib/forkd/forkd-meter"));
     }
 }

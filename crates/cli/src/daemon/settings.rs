@@ -28,6 +28,7 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
     };
     let image_dir = surroundings.image_dir(|path| path.is_dir());
     let shim = surroundings.shim(|path| path.is_file());
+    let launcher = surroundings.launcher(|path| path.is_file());
     Ok(ServeConfig {
         state_dir: or(&places.state_dir, directories.state)?,
         hot_dir: or(&places.hot_dir, directories.hot)?,
@@ -36,6 +37,8 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         socket,
         image_dir: or(&places.image_dir, image_dir)?,
         shim: or(&places.shim, shim)?,
+        launcher: or(&places.launcher, launcher)?,
+        isolation: places.isolation.unwrap_or_else(|| surroundings.isolation()),
         accelerator: places.accel,
         qemu: places.qemu.clone(),
         limits: Limits::default(),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use forkd_daemon::AcceleratorChoice;
+use forkd_daemon::{AcceleratorChoice, IsolationPolicy};
 use forkd_types::limit;
 
 use super::words::one_of;
@@ -62,6 +62,23 @@ pub(crate) struct Places {
     /// Load this library into QEMU instead of the one that came with forkd
     #[arg(long, env = "FORKD_SHIM", value_name = "PATH", hide_env_values = true)]
     pub(crate) shim: Option<PathBuf>,
+    /// Confine QEMU with this program instead of the one that came with forkd
+    #[arg(long, env = "FORKD_LAUNCHER", value_name = "PATH", hide_env_values = true)]
+    pub(crate) launcher: Option<PathBuf>,
+    /// How far to keep QEMU from this host: `required` for root and `best` for other users unless
+    /// you say it
+    #[arg(
+        long,
+        env = "FORKD_ISOLATION",
+        value_parser = one_of::<IsolationPolicy>(&[
+            ("required", "QEMU reaches nothing but its own files, or forkd does not start"),
+            ("best", "The same, but where the host does not permit it, QEMU runs as a plain process"),
+            ("none", "QEMU runs as a plain process of your user"),
+        ]),
+        value_name = "POLICY",
+        hide_env_values = true
+    )]
+    pub(crate) isolation: Option<IsolationPolicy>,
     /// Listen on this address too, such as 127.0.0.1:8889; one that others can reach needs
     /// --token-file
     #[arg(long, value_name = "ADDRESS")]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use forkd_capture::CapturedPages;
-use forkd_store::{Chain, LayerWriter, StoreError};
+use forkd_store::{Chain, LayerWriter};
 use forkd_types::{BranchMode, OverlayId, SnapshotStatus, limit};
 
 use super::context::Context;
@@ -34,9 +34,7 @@ impl Context<'_> {
     fn keep_device_state(&self, chain: &Chain, path: &Path) -> Result<(), EngineError> {
         let ids = chain.ids();
         let Some(top) = ids.last() else { return Ok(()) };
-        let target = self.branches.snapshots.files.hot_device_state(top);
-        let kept = std::fs::rename(path, &target);
-        Ok(kept.map_err(|source| StoreError::File { what: "keep", path: target, source })?)
+        Ok(self.branches.snapshots.files.keep_device_state(path, top)?)
     }
 
     fn remove_top(&self, chain: &Chain) {

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forkd_store::MachineIdentity;
-use forkd_types::ByteCount;
+use forkd_types::{ByteCount, Isolation, SandboxId};
 use forkd_vmm::{
-    Accelerator, Confinement, Driver, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu,
+    Accelerator, Confinement, Driver, Jail, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu,
 };
 use serde::{Deserialize, Serialize};
 
 use super::agent_port::connect_agent;
 use super::images::Images;
+use super::isolation::{isolated, vmm_user};
 use crate::background::blocking;
 use crate::{AcceleratorChoice, EngineConfig, EngineError};
 
@@ -38,6 +39,7 @@ pub(crate) struct Chosen {
     pub(crate) accelerator: Accelerator,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) identity: MachineIdentity,
+    pub(crate) isolation: Isolation,
 }
 
 /// Chooses as configured.
@@ -50,20 +52,20 @@ pub(super) async fn choose(config: &EngineConfig) -> Result<Chosen, EngineError>
             if verdict.works { Accelerator::Kvm } else { Accelerator::Tcg }
         }
     };
-    let tools = tools(config, accelerator);
+    let (tools, isolation) = isolated(config, tools(config, accelerator), accelerator)?;
     let identity = MachineIdentity {
         vmm_version: qemu::version(&tools.program)?,
         accelerator: accelerator.name().to_owned(),
         cpu_model: qemu::cpu_model(accelerator).to_owned(),
     };
     let driver = Arc::new(qemu::Qemu::new(tools));
-    Ok(Chosen { accelerator, driver, identity })
+    Ok(Chosen { accelerator, driver, identity, isolation })
 }
 
 /// The programs that a VMM is started with.
 pub(super) fn tools(config: &EngineConfig, accelerator: Accelerator) -> VmmTools {
     let program = config.qemu.clone().unwrap_or_else(|| qemu::default_program(accelerator));
-    VmmTools { program, shim: config.shim.clone() }
+    VmmTools { program, shim: config.shim.clone(), launcher: None }
 }
 
 /// Boots an image on KVM, or repeats what was found since the host booted. Any image does: its root
@@ -119,8 +121,16 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
     let ram = config.hot_dir.join("kvm-probe-ram");
     fs::remove_dir_all(&directory).ok();
     fs::create_dir_all(&directory).map_err(|error| EngineError::Internal(error.to_string()))?;
+    let kvm = Accelerator::Kvm;
+    let (tools, isolation) = isolated(config, tools(config, kvm), kvm)?;
+    let jail = (isolation != Isolation::None).then(|| Jail {
+        user: (isolation == Isolation::Full).then(|| vmm_user(&SandboxId::random())),
+        overlays: directory.join("overlays"),
+        overlay_store: directory.clone(),
+        device_state: directory.join("state"),
+    });
     let spec = VmSpec {
-        accelerator: Accelerator::Kvm,
+        accelerator: kvm,
         memory: PROBE_MEMORY,
         vcpus: 1,
         boot: image.boot,
@@ -129,9 +139,9 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
         directory: directory.clone(),
         start: Start::Boot,
         deadlines: config.deadlines,
-        confinement: Confinement::default(),
+        confinement: Confinement { jail, ..Confinement::default() },
     };
-    let driver = qemu::Qemu::new(tools(config, Accelerator::Kvm));
+    let driver = qemu::Qemu::new(tools);
     let booted = boot_and_greet(spec, driver, config.kvm_probe_deadline).await;
     for path in [directory, ram] {
         remove(&path);

@@ -83,7 +83,7 @@ impl Confiner {
                 Some(MemoryLimit { bytes, cgroup: groups.cgroup_of(id.as_str()) })
             }
         };
-        Ok(Confinement { memory, own_network: options.own_network })
+        Ok(Confinement { memory, own_network: options.own_network, jail: None })
     }
 
     /// So that a later daemon knows where to look for groups.

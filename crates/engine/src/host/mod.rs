@@ -14,6 +14,7 @@ mod checks;
 mod confine;
 mod identity;
 mod images;
+mod isolation;
 mod state;
 mod vmm_memory;
 
@@ -29,6 +30,7 @@ pub(crate) use identity::{
     end_process, for_child, process_number, process_started, running_process,
 };
 pub(crate) use images::{Image, Images};
+pub(crate) use isolation::vmm_user;
 pub(crate) use state::Host;
 pub(crate) use vmm_memory::VmmMemories;
 pub use vmm_memory::VmmMemory;

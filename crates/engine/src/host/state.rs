@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use forkd_store::{MachineIdentity, SnapshotRow};
+use forkd_store::{MachineIdentity, SnapshotRow, StoreFiles};
 use forkd_types::limit::{self, Deadlines};
-use forkd_vmm::{Accelerator, Driver};
+use forkd_types::{Isolation, SandboxId};
+use forkd_vmm::{Accelerator, Confinement, Driver, Jail};
 use tokio::sync::Semaphore;
 
 use super::accelerator::Chosen;
 use super::confine::Confiner;
 use super::images::Images;
-use crate::{EngineConfig, EngineError};
+use super::isolation::vmm_user;
+use crate::{EngineConfig, EngineError, SandboxOptions};
 
 /// The host that VMs run on.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct Host {
     pub(crate) images: Images,
     pub(crate) deadlines: Deadlines,
     pub(crate) confiner: Confiner,
+    /// How far new VMMs are kept from this host.
+    pub(crate) isolation: Isolation,
     /// Bounds how many children load at the same time.
     pub(crate) starting: Semaphore,
 }
@@ -41,7 +45,34 @@ impl Host {
             images: Images::new(config.image_dir.clone()),
             deadlines: config.deadlines,
             confiner: Confiner::open(&config.state_dir)?,
+            isolation: chosen.isolation,
             starting: Semaphore::new(limit::CHILDREN_STARTING_MAX),
+        })
+    }
+
+    /// What the VMM of a new sandbox is kept from.
+    pub(crate) fn confinement_of(
+        &self,
+        id: &SandboxId,
+        options: &SandboxOptions,
+        files: &StoreFiles,
+    ) -> Result<Confinement, EngineError> {
+        let confinement = self.confiner.of(id, options)?;
+        Ok(Confinement { jail: self.jail_of(id, files), ..confinement })
+    }
+
+    /// What a new VMM is confined to, if it is.
+    pub(crate) fn jail_of(&self, id: &SandboxId, files: &StoreFiles) -> Option<Jail> {
+        let user = match self.isolation {
+            Isolation::None => return None,
+            Isolation::Namespaces => None,
+            Isolation::Full => Some(vmm_user(id)),
+        };
+        Some(Jail {
+            user,
+            overlays: files.overlay_links(id),
+            overlay_store: files.overlays(),
+            device_state: files.vm_directory(id),
         })
     }
 

@@ -129,7 +129,11 @@ impl Lifecycle {
             directory: self.sandboxes.run_directory(id),
             start: Start::Load,
             deadlines: self.host.deadlines,
-            confinement: Confinement { memory, own_network: row.options.own_network },
+            confinement: Confinement {
+                memory,
+                own_network: row.options.own_network,
+                jail: record.jail,
+            },
         };
         let vm = self.host.driver.adopt(spec, pid, record.ram_address, state)?;
         // Of a branch that was under way.

@@ -74,7 +74,7 @@ impl Lifecycle {
             directory: self.sandboxes.new_run_directory(id)?,
             start: Start::Load,
             deadlines: self.host.deadlines,
-            confinement: self.host.confiner.of(id, &handle.sandbox().options)?,
+            confinement: self.host.confinement_of(id, &handle.sandbox().options, files)?,
         };
         // The row is there before the process: whoever finds the process knows what it is of.
         self.sandboxes.announce(handle, None)?;

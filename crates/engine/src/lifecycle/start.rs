@@ -53,7 +53,7 @@ impl Lifecycle {
         place: Place,
         options: SandboxOptions,
     ) -> Result<Sandbox, EngineError> {
-        let id = SandboxId::random();
+        let id = self.sandboxes.new_id();
         let span = tracing::info_span!("start", sandbox = %id, snapshot = %tag);
         let started = self.start(tag, id, place, options).instrument(span).await;
         started.inspect_err(|error| self.snapshots.note_damage(tag, error))

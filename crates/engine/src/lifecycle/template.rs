@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forkd_store::{LayerWriter, SnapshotManifest, StoreError};
+use forkd_store::{LayerWriter, SnapshotManifest};
 use forkd_types::{LayerId, OperationId, OverlayId, SandboxId, SnapshotStatus, limit};
 use forkd_vmm::{Confinement, Disk, PausePlan, RamBacking, Start, Vm, VmSpec};
 use tracing::Instrument as _;
@@ -84,7 +84,8 @@ impl Lifecycle {
         let files = &self.snapshots.files;
         let create = || LayerWriter::create(files, request.memory, request.memory);
         let ram = files.with_room(create)?;
-        let mut leftovers = Leftovers { lifecycle: self, id: SandboxId::random(), overlay: None };
+        let mut leftovers =
+            Leftovers { lifecycle: self, id: self.sandboxes.new_id(), overlay: None };
         if let Some((_, bytes)) = &image.root_disk {
             leftovers.overlay = Some(files.create_overlay(*bytes)?);
         }
@@ -118,6 +119,7 @@ impl Lifecycle {
     ) -> Result<VmSpec, EngineError> {
         let overlay = leftovers.overlay.as_ref().map(|id| self.snapshots.files.overlay(id));
         let disk = image.root_disk.zip(overlay);
+        let jail = self.host.jail_of(&leftovers.id, &self.snapshots.files);
         Ok(VmSpec {
             accelerator: self.host.accelerator,
             memory: request.memory,
@@ -128,7 +130,7 @@ impl Lifecycle {
             boot: image.boot,
             start: Start::Boot,
             deadlines: self.host.deadlines,
-            confinement: Confinement::default(),
+            confinement: Confinement { jail, ..Confinement::default() },
         })
     }
 
@@ -141,12 +143,7 @@ impl Lifecycle {
         leftovers: &mut Leftovers<'_>,
     ) -> Result<(), EngineError> {
         let files = &self.snapshots.files;
-        let target = files.hot_device_state(&layer);
-        std::fs::rename(&device_state, &target).map_err(|source| StoreError::File {
-            what: "keep",
-            path: target,
-            source,
-        })?;
+        files.keep_device_state(&device_state, &layer)?;
         let sum = files.checksum_device_state(&layer)?;
         self.snapshots.catalog.enter(&request.tag, SnapshotStatus::Ready, |row| {
             row.manifest.layers = vec![layer];

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forkd_store::{FileSet, SandboxOptionsRow, SandboxRow, SnapshotManifest};
 use forkd_types::ByteCount;
-use forkd_vmm::{Accelerator, BootSource, MemoryLimit};
+use forkd_vmm::{Accelerator, BootSource, Jail, MemoryLimit};
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, SandboxHandle};
@@ -32,6 +32,9 @@ pub(crate) struct MachineRecord {
     /// The cgroup that limits its memory.
     #[serde(default, rename = "memory_group")]
     pub(crate) memory_cgroup: Option<PathBuf>,
+    /// What it is confined to.
+    #[serde(default)]
+    pub(crate) jail: Option<Jail>,
 }
 
 impl MachineRecord {
@@ -58,6 +61,7 @@ impl MachineRecord {
             hostname: sandbox.hostname,
             branch_count: sandbox.branch_count,
             memory_cgroup: spec.confinement.memory.as_ref().map(|limit| limit.cgroup.clone()),
+            jail: spec.confinement.jail.clone(),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::record::row_of;
 use super::{Admission, InUse, Limits, Machine, SandboxHandle};
 use crate::EngineError;
 use crate::events::EventLog;
-use crate::host::{process_number, process_started};
+use crate::host::{process_number, process_started, vmm_user};
 use crate::snapshots::Files;
 
 /// All sandboxes.
@@ -42,6 +42,20 @@ impl Sandboxes {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Arc<SandboxHandle>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An id for a new sandbox, whose VMM has a user that no other one has.
+    pub(crate) fn new_id(&self) -> SandboxId {
+        let all = self.lock();
+        loop {
+            let id = SandboxId::random();
+            // Ids that begin alike follow each other.
+            let next = all.range(&id..).next().map(|(id, _)| id);
+            let before = all.range(..&id).next_back().map(|(id, _)| id);
+            if [next, before].into_iter().flatten().all(|other| vmm_user(other) != vmm_user(&id)) {
+                return id;
+            }
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<SandboxHandle>> {

@@ -189,6 +189,8 @@ fn config(directory: &std::path::Path, wishes: Wishes) -> EngineConfig {
         run_dir: under("run"),
         image_dir: under("images"),
         shim: under("none"),
+        launcher: under("none"),
+        isolation: crate::IsolationPolicy::None,
         accelerator: AcceleratorChoice::Forced(Accelerator::Tcg),
         qemu: None,
         features: HostFeatures { write_protect: false, ..HostFeatures::ALL },
@@ -208,6 +210,11 @@ async fn open(config: &EngineConfig, driver: &Arc<FakeDriver>) -> Result<Engine,
         cpu_model: "none".to_owned(),
     };
     let driver = Arc::clone(driver) as _;
-    let chosen = Chosen { accelerator: Accelerator::Tcg, driver, identity };
+    let chosen = Chosen {
+        accelerator: Accelerator::Tcg,
+        driver,
+        identity,
+        isolation: forkd_types::Isolation::None,
+    };
     Engine::open_on(config.clone(), files, Host::with(config, chosen)?).await
 }

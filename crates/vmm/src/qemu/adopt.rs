@@ -15,7 +15,7 @@ use rustix::process::Pid;
 
 use super::process::{self, Process};
 use super::vm::{Monitors, QemuVm};
-use super::{args, flatten};
+use super::{args, flatten, jail};
 use crate::{Disk, DiskOverlay, GuestRam, RunState, ShimClient, Vm, VmSpec, VmmError};
 
 /// How often a cancelled job is asked about.
@@ -104,6 +104,16 @@ impl QemuVm {
         }
     }
 
+    /// The file of an overlay that the VMM says it has open.
+    fn overlay_file(&self, name: &str) -> Result<PathBuf, VmmError> {
+        let path = file_of(name)?;
+        let Some(jail) = &self.spec.confinement.jail else { return Ok(path) };
+        jail::host_overlay(&path, jail).ok_or_else(|| VmmError::Refused {
+            command: "query-block",
+            description: format!("its disk has a file that it was not given: {name}"),
+        })
+    }
+
     /// The disk as the VMM has it, over the image `base`, and overlays that it has open beside it.
     fn disk_in_use(&mut self, base: PathBuf) -> Result<(Disk, Vec<DiskOverlay>), VmmError> {
         let deadline = self.spec.deadlines.reply;
@@ -114,13 +124,13 @@ impl QemuVm {
             let number = node.node_name.as_deref().and_then(args::overlay_number);
             let Some(number) = number else { continue };
             self.overlays_made = self.overlays_made.max(number + 1);
-            open.insert(file_of(&node.image.base.filename)?, number);
+            open.insert(self.overlay_file(&node.image.base.filename)?, number);
         }
         let disks = self.monitors.general.execute(&qmp::query_block {}, deadline)?;
         let mut image = disks.into_iter().find_map(|disk| disk.inserted).map(|disk| disk.image);
         let mut overlays = Vec::new();
         while let Some(now) = image {
-            let path = file_of(&now.base.filename)?;
+            let path = self.overlay_file(&now.base.filename).unwrap_or_default();
             if let Some(number) = open.remove(&path) {
                 overlays.push(DiskOverlay { path, node: args::overlay_node(number) });
             }

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use qapi::qmp;
 use serde_json::json;
 
+use super::jail::Names;
 use crate::{Accelerator, Disk, DiskOverlay, Start, VmSpec};
 
 /// Sockets that QEMU listens on, in the order in which their descriptors are passed.
@@ -18,6 +19,9 @@ pub(crate) struct Listeners {
 
 /// Translation cache of the emulator, MiB: the default is a fraction of host RAM for every VM.
 const TCG_CACHE_MIB: u32 = 64;
+
+/// QEMU's own filter of system calls, with all that it can deny.
+const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// The machine: no PCI, no legacy devices that a Linux guest does not need.
 pub(crate) const MACHINE: &str = "microvm,memory-backend=ram,suppress-vmdesc=on";
@@ -53,17 +57,23 @@ pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners) -> Vec<OsString> {
     args.pair("-display", "none");
     // The configuration section repeats the command line; without it the device state is smaller.
     args.pair("-global", "migration.send-configuration=off");
-    args.path("-kernel", spec.boot.kernel.as_os_str());
-    args.path("-initrd", spec.boot.initramfs.as_os_str());
+    let names = Names::of(spec);
+    args.path("-kernel", names.kernel().as_os_str());
+    args.path("-initrd", names.initramfs().as_os_str());
     args.pair("-append", &command_line(spec));
     console(&mut args, spec);
     agent_port(&mut args, listeners.agent);
     if let Some(disk) = &spec.disk {
-        root_disk(&mut args, disk);
+        root_disk(&mut args, disk, names);
     }
     for (number, fd) in listeners.monitors.iter().enumerate() {
         args.pair("-chardev", &format!("socket,id=monitor{number},fd={fd},server=on,wait=off"));
         args.pair("-mon", &format!("chardev=monitor{number},mode=control"));
+    }
+    // Whoever looks for the VMMs of a daemon finds them by this.
+    args.pair("-name", &format!("guest={}", doubled_commas(&spec.directory)));
+    if spec.confinement.jail.is_some() {
+        args.pair("-sandbox", SANDBOX);
     }
     if spec.start == Start::Load {
         args.flag("-S");
@@ -115,16 +125,21 @@ fn memory(args: &mut Args, spec: &VmSpec) {
         "qom-type": "memory-backend-file",
         "id": "ram",
         "size": spec.memory.get(),
-        "mem-path": spec.ram.path(),
+        "mem-path": Names::of(spec).ram(),
         "share": share,
     });
     args.pair("-object", &backend.to_string());
     args.pair("-m", &format!("{}B", spec.memory.get()));
 }
 
+/// A path in a list of options.
+fn doubled_commas(path: &std::path::Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
 fn console(args: &mut Args, spec: &VmSpec) {
     // `append` keeps what an earlier VM with the same directory wrote; commas in paths are doubled.
-    let path = spec.console_log().to_string_lossy().replace(',', ",,");
+    let path = doubled_commas(&spec.console_log());
     args.pair("-chardev", &format!("file,id=console,path={path},append=on"));
     args.pair("-serial", "chardev:console");
 }
@@ -135,9 +150,9 @@ fn agent_port(args: &mut Args, fd: i32) {
     args.pair("-device", "virtserialport,chardev=agent,name=forkd.agent");
 }
 
-fn root_disk(args: &mut Args, disk: &Disk) {
+fn root_disk(args: &mut Args, disk: &Disk, names: Names<'_>) {
     args.blockdev(&json!({
-        "driver": "file", "node-name": "base-file", "filename": disk.base,
+        "driver": "file", "node-name": "base-file", "filename": names.base(disk),
         "read-only": true, "locking": "off",
     }));
     args.blockdev(&json!({
@@ -146,7 +161,7 @@ fn root_disk(args: &mut Args, disk: &Disk) {
     let mut below = BASE_NODE.to_owned();
     for (number, overlay) in disk.overlays.iter().enumerate() {
         let frozen = number + 1 < disk.overlays.len();
-        args.blockdev(&overlay_file(overlay, frozen));
+        args.blockdev(&overlay_file(&names.overlay(overlay), frozen));
         args.blockdev(&overlay_format(overlay, frozen, Some(&below)));
         below.clone_from(&overlay.node);
     }

@@ -131,7 +131,11 @@ mod tests {
     #[test]
     fn a_program_that_is_no_vmm_is_told_from_one_that_lacks_commands() {
         let directory = tempfile::tempdir().unwrap();
-        let tools = |program: &str| VmmTools { program: program.into(), shim: "/dev/null".into() };
+        let tools = |program: &str| VmmTools {
+            program: program.into(),
+            shim: "/dev/null".into(),
+            launcher: None,
+        };
         for program in ["/nonexistent/qemu", "true"] {
             let error = missing_commands(&tools(program), directory.path()).unwrap_err();
             assert!(!error.to_string().is_empty());

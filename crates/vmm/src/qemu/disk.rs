@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use qapi::qmp;
 
 use super::args;
+use super::jail::{self, Names};
 use super::vm::QemuVm;
 use crate::{DiskOverlay, VmmError};
 
@@ -16,7 +17,11 @@ impl QemuVm {
             command: "blockdev-add",
             description: error.to_string(),
         };
-        for command in args::add_overlay(&overlay, None).map_err(refused)? {
+        if let Some(jail) = &self.spec.confinement.jail {
+            jail::give_overlay(&overlay.path, jail)?;
+        }
+        let seen = Names::of(&self.spec).overlay(&overlay);
+        for command in args::add_overlay(&seen, None).map_err(refused)? {
             let added = self.monitors.general.execute(&command, self.spec.deadlines.reply);
             if let Err(error) = added {
                 self.drop_overlay(&overlay);
@@ -39,7 +44,14 @@ impl QemuVm {
             let command = qmp::blockdev_del { node_name: node };
             self.monitors.general.execute(&command, self.spec.deadlines.reply)?;
         }
+        self.take_overlay(overlay);
         Ok(())
+    }
+
+    fn take_overlay(&self, overlay: &DiskOverlay) {
+        if let Some(jail) = &self.spec.confinement.jail {
+            jail::take_overlay(&overlay.path, jail);
+        }
     }
 
     /// Forgets an overlay of which it is not known whether QEMU has it open: at once, or when the
@@ -56,5 +68,6 @@ impl QemuVm {
                 tracing::debug!(node = %overlay.node, %error, "a disk overlay was not open");
             }
         }
+        self.take_overlay(overlay);
     }
 }

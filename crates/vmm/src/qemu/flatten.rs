@@ -12,6 +12,7 @@ use forkd_types::limit;
 use qapi::qmp;
 
 use super::args;
+use super::jail::{self, Names};
 use super::vm::QemuVm;
 use crate::{DiskOverlay, Vm, VmmError};
 
@@ -58,11 +59,16 @@ impl QemuVm {
             command: "blockdev-add",
             description: error.to_string(),
         };
-        for command in args::add_overlay(merged, Some(&below.node)).map_err(refused)? {
+        if let Some(jail) = &self.spec.confinement.jail {
+            jail::give_overlay(&merged.path, jail)?;
+        }
+        let names = Names::of(&self.spec);
+        let (seen, seen_top) = (names.overlay(merged), names.overlay(top));
+        for command in args::add_overlay(&seen, Some(&below.node)).map_err(refused)? {
             self.monitors.general.execute(&command, self.spec.deadlines.reply)?;
         }
         self.stream_into(merged)?;
-        let options = args::overlay_options(top, &merged.node).map_err(refused)?;
+        let options = args::overlay_options(&seen_top, &merged.node).map_err(refused)?;
         let reopen = qmp::blockdev_reopen { options: vec![options] };
         self.monitors.general.execute(&reopen, self.spec.deadlines.reply).map(drop)
     }

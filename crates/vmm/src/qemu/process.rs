@@ -1,15 +1,18 @@
 //! The VMM process: start with its sockets already listening, watch, kill.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
+use forkd_launcher::{Descriptor, Job};
 use forkd_sys::{confine, shim_wire};
 use forkd_types::ByteCount;
 use rustix::event::{PollFd, PollFlags};
@@ -17,9 +20,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::args::{self, Listeners};
+use super::jail;
 use super::monitor::Role;
 use crate::cgroup::MemoryCgroup;
-use crate::{VmSpec, VmmError, VmmTools};
+use crate::{Jail, VmSpec, VmmError, VmmTools};
 
 /// First descriptor number handed to the VMM; 0 to 2 are its standard streams.
 const FIRST_FD: i32 = 3;
@@ -33,8 +37,8 @@ const KILL_DEADLINE: Duration = Duration::from_secs(10);
 /// A running VMM. Dropping it kills the process and collects it, unless it is released.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// None for a process that another daemon has started: its exit status goes to init.
-    child: Option<Child>,
+    /// False for a process that another daemon has started: its exit status goes to init.
+    is_child: bool,
     pid: Pid,
     pidfd: OwnedFd,
     log: PathBuf,
@@ -66,34 +70,22 @@ impl Process {
         let log_path = spec.vmm_log();
         let log = File::create(&log_path)
             .map_err(|source| VmmError::file("create", &log_path, source))?;
-        let log_again = log.try_clone().map_err(|e| VmmError::file("open", &log_path, e))?;
-        let program = tools.program.display().to_string();
-        let spawn_failed = |source| VmmError::Spawn { program: program.clone(), source };
-        let mut command = Command::new(&tools.program);
-        command
-            .args(args::arguments(spec, listeners))
-            .env("LD_PRELOAD", &tools.shim)
-            .env(shim_wire::LISTEN_FD_VARIABLE, shim_number.to_string())
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(log_again)
-            // A group of its own: what is typed at the daemon's terminal is not for the VMs.
-            .process_group(0);
-        let group = enter_confinement(&mut command, spec)?;
-        let mappings = sockets.into_iter().zip(numbers);
-        command
-            .fd_mappings(
-                mappings.map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd }).collect(),
-            )
-            .map_err(|error| spawn_failed(std::io::Error::other(error)))?;
-        let child = command.spawn().map_err(spawn_failed)?;
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| {
-            VmmError::Spawn { program: program.clone(), source: std::io::ErrorKind::Other.into() }
-        })?;
+        let group = spec.confinement.memory.as_ref().map(MemoryCgroup::make).transpose()?;
+        let start = Beginning {
+            arguments: args::arguments(spec, listeners),
+            descriptors: sockets.into_iter().zip(numbers).collect(),
+            shim: shim_number,
+            log,
+        };
+        let pid = match &spec.confinement.jail {
+            Some(jail) => start.confined(spec, jail, tools, group.as_ref())?,
+            None => start.unconfined(spec, tools, group.as_ref())?,
+        };
         // The child has not been waited for, so its number cannot mean another process yet.
-        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
-            .map_err(|errno| spawn_failed(errno.into()))?;
-        Ok(Self { child: Some(child), pid, pidfd, log: log_path, group, released: false })
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| {
+            VmmError::Spawn { program: tools.program.display().to_string(), source: errno.into() }
+        })?;
+        Ok(Self { is_child: true, pid, pidfd, log: log_path, group, released: false })
     }
 
     /// The running process `pid`, which another daemon has started with `spec`.
@@ -105,7 +97,7 @@ impl Process {
             VmmError::Gone { during: "before it was taken over".to_owned(), last_words }
         })?;
         let group = spec.confinement.memory.as_ref().map(MemoryCgroup::adopt);
-        Ok(Self { child: None, pid, pidfd, log, group, released: false })
+        Ok(Self { is_child: false, pid, pidfd, log, group, released: false })
     }
 
     /// Leaves the process alone: it lives on.
@@ -146,12 +138,22 @@ impl Process {
         matches!(rustix::event::poll(&mut fds, Some(&timeout)), Ok(ready) if ready > 0)
     }
 
+    /// How the process ended, if it has and that can be known. It stays a zombie.
+    fn exit_status(&self) -> Option<ExitStatus> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let this = WaitId::PidFd(self.pidfd.as_fd());
+        let status = rustix::process::waitid(this, options).ok().flatten()?;
+        // As `wait(2)` encodes it.
+        let code = status.exit_status().map(|code| (code & 0xff) << 8);
+        Some(ExitStatus::from_raw(code.or(status.terminating_signal())?))
+    }
+
     /// The end of what the VMM wrote, with how it ended, for errors.
     pub(crate) fn last_words(&mut self) -> String {
-        let status = match self.child.as_mut().map(Child::try_wait) {
-            Some(Ok(Some(status))) => format!("{status}"),
+        let status = match self.exit_status() {
+            Some(status) => format!("{status}"),
             None if self.has_exited() => "exit status unknown: an earlier daemon's".to_owned(),
-            _ => "still running".to_owned(),
+            None => "still running".to_owned(),
         };
         let log = tail(&self.log, LAST_WORDS_BYTES).unwrap_or_default();
         format!("{status}; {}", log.trim().escape_debug())
@@ -190,13 +192,11 @@ impl Process {
         }
         if self.exited_within(KILL_DEADLINE) {
             // Collects the exit status, so that no zombie remains.
-            if let Some(Err(error)) = self.child.as_mut().map(Child::wait) {
-                tracing::error!(pid = self.pid.as_raw_nonzero(), %error, "cannot reap a VMM");
-            }
-            if self.child.is_none() {
-                // It is our child only if it was released in this very process.
-                let this = WaitId::PidFd(self.pidfd.as_fd());
-                rustix::process::waitid(this, WaitIdOptions::EXITED).ok();
+            let this = WaitId::PidFd(self.pidfd.as_fd());
+            let reaped = rustix::process::waitid(this, WaitIdOptions::EXITED);
+            // One that was adopted is our child only if it was released in this very process.
+            if let (true, Err(errno)) = (self.is_child, reaped) {
+                tracing::error!(pid = self.pid.as_raw_nonzero(), %errno, "cannot reap a VMM");
             }
         } else {
             tracing::error!(pid = self.pid.as_raw_nonzero(), "a killed VMM does not end");
@@ -212,19 +212,87 @@ impl Drop for Process {
     }
 }
 
-/// Makes the program start confined as `spec` says; gives its group, if it gets one.
-fn enter_confinement(
-    command: &mut Command,
-    spec: &VmSpec,
-) -> Result<Option<MemoryCgroup>, VmmError> {
-    let group = spec.confinement.memory.as_ref().map(MemoryCgroup::make).transpose()?;
-    if let Some(group) = &group {
-        confine::enter_cgroup(command, group.entrance()?);
+/// What a VMM begins with, confined or not.
+struct Beginning {
+    arguments: Vec<OsString>,
+    /// Its descriptors besides the standard streams, and their numbers.
+    descriptors: Vec<(OwnedFd, i32)>,
+    /// The number of the shim's socket.
+    shim: i32,
+    log: File,
+}
+
+impl Beginning {
+    /// Starts a VMM that may do what this process may do.
+    fn unconfined(
+        self,
+        spec: &VmSpec,
+        tools: &VmmTools,
+        group: Option<&MemoryCgroup>,
+    ) -> Result<Pid, VmmError> {
+        let program = tools.program.display().to_string();
+        let failed = |source| VmmError::Spawn { program: program.clone(), source };
+        let mut command = Command::new(&tools.program);
+        command
+            .args(self.arguments)
+            .env("LD_PRELOAD", &tools.shim)
+            .env(shim_wire::LISTEN_FD_VARIABLE, self.shim.to_string())
+            .stdin(Stdio::null())
+            .stdout(self.log.try_clone().map_err(failed)?)
+            .stderr(self.log)
+            // A group of its own: what is typed at the daemon's terminal is not for the VMs.
+            .process_group(0);
+        if let Some(group) = group {
+            confine::enter_cgroup(&mut command, group.entrance()?);
+        }
+        if spec.confinement.own_network {
+            confine::leave_network(&mut command);
+        }
+        let mappings = self.descriptors.into_iter();
+        let mappings = mappings.map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd });
+        command
+            .fd_mappings(mappings.collect())
+            .map_err(|error| failed(std::io::Error::other(error)))?;
+        let child = command.spawn().map_err(failed)?;
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        pid.ok_or_else(|| failed(std::io::ErrorKind::Other.into()))
     }
-    if spec.confinement.own_network {
-        confine::leave_network(command);
+
+    /// Starts a VMM that reaches nothing but its own files.
+    fn confined(
+        self,
+        spec: &VmSpec,
+        jail: &Jail,
+        tools: &VmmTools,
+        group: Option<&MemoryCgroup>,
+    ) -> Result<Pid, VmmError> {
+        let program = tools.program.display().to_string();
+        let failed = |source| VmmError::Spawn { program: program.clone(), source };
+        let launcher = tools.launcher.as_ref().ok_or_else(|| {
+            failed(std::io::Error::other("there is no launcher to confine it with"))
+        })?;
+        jail::hand_over(spec, jail)?;
+        let null = File::open("/dev/null").map_err(failed)?;
+        let entrance = group.map(MemoryCgroup::entrance).transpose()?;
+        let mut fds = vec![null.as_fd(), self.log.as_fd(), self.log.as_fd()];
+        let mut numbers = vec![0, 1, 2];
+        for (fd, number) in &self.descriptors {
+            fds.push(fd.as_fd());
+            numbers.push(*number);
+        }
+        let entrances = entrance.as_ref().map(|entrance| {
+            fds.push(entrance.as_fd());
+            fds.len() - 1
+        });
+        let descriptors =
+            numbers.into_iter().enumerate().map(|(index, number)| Descriptor { index, number });
+        let job = Job {
+            descriptors: descriptors.collect(),
+            cgroups: entrances.into_iter().collect(),
+            ..jail::job(spec, jail, tools, self.arguments, self.shim)?
+        };
+        Ok(launcher.launch(job, &fds)?)
     }
-    Ok(group)
 }
 
 /// VMMs that were started with directories below `run_dir`, whoever started them.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use forkd_types::limit;
 
+use super::jail::Names;
 use super::process::{self, Process};
 use super::vm::{Monitors, QemuVm};
 use crate::{GuestRam, RamBacking, ShimClient, VmSpec, VmmError, VmmTools};
@@ -24,7 +25,7 @@ impl QemuVm {
             Monitors::connect(&spec.directory, limit::VMM_START_DEADLINE).and_then(|monitors| {
                 let socket = process::shim_socket(&spec.directory);
                 let shim = ShimClient::connect(&socket, spec.deadlines.reply)?;
-                let ram = GuestRam::find(process.pid(), spec.ram.path(), spec.memory)?;
+                let ram = GuestRam::find(process.pid(), &Names::of(&spec).ram(), spec.memory)?;
                 Ok((monitors, shim, ram))
             });
         let (monitors, shim, ram) =

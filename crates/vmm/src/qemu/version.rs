@@ -9,15 +9,18 @@ use crate::{Accelerator, VmmError};
 /// microvm machine (2.9 MiB of private memory), otherwise the full one, which alone emulates.
 #[must_use]
 pub fn default_program(accelerator: Accelerator) -> PathBuf {
-    let full = PathBuf::from("qemu-system-x86_64");
-    if accelerator == Accelerator::Tcg {
-        return full;
-    }
+    let slim = (accelerator == Accelerator::Kvm).then(|| in_path("qemu-system-x86_64-microvm"));
+    let full = "qemu-system-x86_64";
+    slim.flatten().or_else(|| in_path(full)).unwrap_or_else(|| full.into())
+}
+
+/// Where a shell finds the program.
+fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
-        .map(|directory| directory.join("qemu-system-x86_64-microvm"))
-        .find(|program| program.exists())
-        .unwrap_or(full)
+        .filter(|directory| directory.is_absolute())
+        .map(|directory| directory.join(name))
+        .find(|program| program.is_file())
 }
 
 /// The version that `program` states, such as `7.2.22`. Device state is bound to it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use qapi::qmp;
 
 use super::QemuVm;
+use super::jail::{self, Names};
 use crate::window_commands::WindowCommands;
 use crate::{PausePlan, VmmError};
 
@@ -24,7 +25,11 @@ impl QemuVm {
     fn load_commands(&mut self, plan: &PausePlan) -> Result<(), VmmError> {
         let top = self.spec.disk.as_ref().and_then(crate::Disk::top);
         let top = top.map(|overlay| overlay.node.clone());
-        let filename = plan.device_state.to_string_lossy().into_owned();
+        if let Some(jail) = &self.spec.confinement.jail {
+            jail::make_device_state(&plan.device_state, jail)?;
+        }
+        let seen = Names::of(&self.spec).device_state(&plan.device_state);
+        let filename = seen.to_string_lossy().into_owned();
         let monitors = &mut self.monitors;
         monitors.pause.load(&qmp::stop {})?;
         // `live` would make QEMU give up its disks as after a migration, and `cont` open them

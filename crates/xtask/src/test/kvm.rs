@@ -187,6 +187,8 @@ fn payload(
         output(&mut strip).context("copy a test program")?;
     }
     fs::copy(workspace.shim(), tree.join("shim.so")).context("copy the shim")?;
+    let launcher = tree.join("forkd-launcher");
+    fs::copy(workspace.launcher(), launcher).context("copy the launcher")?;
     let environment = "export HOME=/tmp RUST_BACKTRACE=0 FORKD_IMAGE_DIR=/payload/images\n\
         export FORKD_SHIM=/payload/shim.so FORKD_ACCEL=kvm\n\
         export FORKD_QEMU=/usr/bin/qemu-system-x86_64-microvm\n";

@@ -1,0 +1,190 @@
+//! What the daemon asks of the launcher, and what it answers.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest packet: the files of a disk with many overlays are named in a job.
+pub(crate) const PACKET_BYTES_MAX: usize = 160 << 10;
+
+/// Whether what is mounted can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// It cannot, whatever its owner and mode.
+    ReadOnly,
+    /// As its owner and mode say.
+    ReadWrite,
+}
+
+/// What is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mounted {
+    /// Data: nothing there can be executed or is a device.
+    Data,
+    /// Programs and libraries.
+    Programs,
+    /// A device.
+    Device,
+}
+
+/// A file or directory of the host that appears in the program's root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    /// On the host.
+    pub from: PathBuf,
+    /// In the program's root, absolute.
+    pub to: PathBuf,
+    /// Whether it can be written there.
+    pub access: Access,
+    /// What it is.
+    pub mounted: Mounted,
+}
+
+/// Where a [`Job`] can mount something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// A file.
+    File(PathBuf),
+    /// A directory.
+    Directory(PathBuf),
+}
+
+/// What the programs of one launcher have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// An empty directory of the daemon's own, on which the root is built.
+    pub root: PathBuf,
+    /// What every program gets.
+    pub binds: Vec<Bind>,
+    /// Where jobs mount what is their own.
+    pub places: Vec<Place>,
+}
+
+/// A descriptor of a program: the packet's `index`-th appears as `number`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Among those that come with the packet.
+    pub index: usize,
+    /// In the program.
+    pub number: i32,
+}
+
+/// Who a program is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ids {
+    /// User and group.
+    pub id: u32,
+    /// Groups besides.
+    pub groups: Vec<u32>,
+}
+
+/// A program to be started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its path in its root.
+    pub program: PathBuf,
+    /// What follows its name.
+    pub arguments: Vec<String>,
+    /// Its whole environment.
+    pub environment: Vec<(String, String)>,
+    /// Its descriptors, all of them.
+    pub descriptors: Vec<Descriptor>,
+    /// Among those that come with the packet, `cgroup.procs` of the cgroups that it enters.
+    pub cgroups: Vec<usize>,
+    /// What is mounted for it besides what all get.
+    pub binds: Vec<Bind>,
+    /// Who it is; None: whoever the daemon is.
+    pub ids: Option<Ids>,
+    /// The largest file that it can write, in bytes.
+    pub file_bytes_max: Option<u64>,
+    /// How much sooner it is killed than others when the host is out of memory (`proc(5)`).
+    pub oom_score_adj: i32,
+    /// Steps that are left out: for tests, which show that each of them is needed.
+    pub without: Vec<Step>,
+}
+
+/// What is done between the clone and the program, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// It enters its cgroups.
+    Cgroups,
+    /// It is killed before the daemon when the host is out of memory.
+    OomScore,
+    /// It has namespaces of its own for mounts, processes, network, IPC and host name.
+    Namespaces,
+    /// What is its own is mounted in its root.
+    Mounts,
+    /// It leaves the host's file system.
+    Root,
+    /// It forgets the host's name.
+    HostName,
+    /// It cannot have more descriptors, or larger files, or core dumps.
+    Limits,
+    /// It has a user and a group of its own.
+    Ids,
+    /// It has a user namespace of its own, in which no other user exists.
+    UserNamespace,
+    /// It has no capabilities, and cannot get any.
+    Capabilities,
+    /// No program that it executes has more rights than it has.
+    NoNewPrivileges,
+    /// The program begins.
+    Program,
+}
+
+impl Step {
+    /// All steps.
+    pub const ALL: [Self; 12] = [
+        Self::Cgroups,
+        Self::OomScore,
+        Self::Namespaces,
+        Self::Mounts,
+        Self::Root,
+        Self::HostName,
+        Self::Limits,
+        Self::Ids,
+        Self::UserNamespace,
+        Self::Capabilities,
+        Self::NoNewPrivileges,
+        Self::Program,
+    ];
+}
+
+/// What the launcher is asked.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// First of all, once.
+    Setup(Setup),
+    /// Start a program.
+    Start(Job),
+}
+
+/// What the launcher answers.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    /// The root is there. Whether programs can have ids of their own.
+    Ready { own_ids: bool },
+    /// The program began, as this process.
+    Started { pid: i32 },
+    /// What was refused.
+    Refused(Refusal),
+}
+
+/// What the system did not permit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Refusal {
+    /// For which step; none while the launcher got ready.
+    pub(crate) step: Option<Step>,
+    /// What was tried.
+    pub(crate) what: String,
+    /// Why it failed, as the kernel numbers it; 0 if it has no number.
+    pub(crate) errno: i32,
+    /// The process that has ended because of it, for its parent to wait for.
+    pub(crate) ended: Option<i32>,
+}

@@ -1,0 +1,7 @@
+//! The launcher process: see the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    forkd_launcher::server::run()
+}
