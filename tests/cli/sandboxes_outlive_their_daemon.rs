@@ -34,6 +34,14 @@ fn sh(forkd: &Forkd, sandbox: &str, command: &str) -> String {
     forkd.ok(&["exec", sandbox, "--", "/bin/sh", "-c", command])
 }
 
+/// The console of the sandbox has `text`, or has it soon.
+fn wait_for_console(forkd: &Forkd, sandbox: &str, text: &str) {
+    let begun = Instant::now();
+    while !forkd.ok(&["logs", sandbox]).contains(text) {
+        assert!(begun.elapsed() < SOON, "`{text}` is not on the console");
+    }
+}
+
 /// The sandbox runs in the VMM `pid`, has all that was put there, counts on, and can be branched.
 fn check_alive(forkd: &Forkd, sandbox: &str, pid: u64, mode: &str) {
     let shown = forkd.json(&["ls"]);
@@ -72,9 +80,14 @@ fn the_next_daemon_takes_over_what_runs_and_reports_what_is_dead() {
         assert!(begun.elapsed() < SOON, "the branch is not counted");
     }
 
+    sh(&forkd, &sandbox, "echo said to the first > /dev/console");
+    wait_for_console(&forkd, &sandbox, "said to the first");
     kill_and_wait(u64::from(forkd.daemon_pid()));
     assert!(runs(pid), "the VM ended with its daemon");
     check_alive(&forkd, &sandbox, pid, "live");
+    sh(&forkd, &sandbox, "echo said to the second > /dev/console");
+    wait_for_console(&forkd, &sandbox, "said to the second");
+    wait_for_console(&forkd, &sandbox, "said to the first");
     assert_eq!(forkd.json(&["ls"])[0]["branch_count"], 2, "branches before count too");
 
     let stopped = forkd.json(&["stop"]);

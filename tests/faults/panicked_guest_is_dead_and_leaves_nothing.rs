@@ -1,5 +1,5 @@
 //! Goal: a guest whose kernel panics takes its agent and its VMM with it: the sandbox is `dead`
-//! with a reason, a branch of it is refused, and nothing is left when it is removed.
+//! with a reason, its console is kept, a branch of it is refused, and nothing is left when it is removed.
 //!
 //! Method: the guest is told to panic. Breaks when the end of the VMM is missed, or a request waits
 //! without end.
@@ -22,6 +22,9 @@ fn a_guest_whose_kernel_panics_is_dead_and_leaves_nothing() {
         let panic = tokio::time::timeout(Duration::from_secs(20), panic).await;
         assert!(panic.expect("the request ends").is_err());
         lab.wait_state(&source.id, SandboxState::Dead).await;
+        let console = lab.engine.console_log(&source.id).unwrap();
+        let console = String::from_utf8_lossy(&console.bytes).into_owned();
+        assert!(console.contains("end Kernel panic"), "its last words are kept: {console}");
         let error = source.try_branch_as(&"late".parse().unwrap()).await.unwrap_err().to_string();
         assert!(error.contains("is dead: its VMM ended"), "{error}");
         source.remove().await;

@@ -82,7 +82,7 @@ impl AgentSwitch {
     /// How often the agent has been stopped.
     fn stops(&self) -> usize {
         let log = self.engine.console_log(&self.sandbox).unwrap();
-        String::from_utf8_lossy(&log).matches(AGENT_STOPPED).count()
+        String::from_utf8_lossy(&log.bytes).matches(AGENT_STOPPED).count()
     }
 
     /// Waits until the agent has been stopped once more than `before` times.

@@ -16,7 +16,7 @@ fn a_child_that_does_not_confirm_is_never_seen_and_leaves_no_process() {
         source.spawn("sleep 0.3; echo c > /proc/sysrq-trigger").await;
         lab.wait_until("the guest's kernel panics", || {
             let console = lab.engine.console_log(&source.id).unwrap();
-            String::from_utf8_lossy(&console).contains("end Kernel panic")
+            String::from_utf8_lossy(&console.bytes).contains("end Kernel panic")
         })
         .await;
         let snapshot = source.branch().await;

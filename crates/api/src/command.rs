@@ -9,6 +9,9 @@ use utoipa::ToSchema;
 
 use crate::check::{FieldError, check_program, within};
 
+/// The header that says how many bytes of a console are missing before those in the body.
+pub const MISSING_BYTES_HEADER: &str = "x-forkd-missing-bytes";
+
 /// Runs a program and collects what it writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExecRequest {

@@ -24,7 +24,10 @@ mod word;
 pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
 pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode, Reason};
 pub use check::FieldError;
-pub use command::{CheckedExec, EvalAnswer, EvalPart, EvalRequest, ExecAnswer, ExecRequest, Pong};
+pub use command::{
+    CheckedExec, EvalAnswer, EvalPart, EvalRequest, ExecAnswer, ExecRequest, MISSING_BYTES_HEADER,
+    Pong,
+};
 pub use daemon::{Health, Image, Version};
 pub use file::{FileChange, FileEntry};
 pub use operation::{LostEvents, Operation, check_wait};

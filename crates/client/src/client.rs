@@ -21,6 +21,15 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// At most so many characters of a body that is not ours are shown in an error.
 const SHOWN_CHARS_MAX: usize = 200;
 
+/// What is kept of a guest's console.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsoleLog {
+    /// The end of it.
+    pub bytes: Vec<u8>,
+    /// How many bytes came before and are not kept.
+    pub missing_bytes: u64,
+}
+
 /// What becomes of the sandboxes and snapshots that depend on a snapshot that is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dependents {
@@ -301,9 +310,13 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn logs(&self, id: &str) -> Result<Vec<u8>, ClientError> {
+    pub async fn logs(&self, id: &str) -> Result<ConsoleLog, ClientError> {
         let route = format!("/v1/sandboxes/{}/logs", segment(id));
-        self.bytes(self.request(Method::GET, &route)).await
+        let response = self.send(self.request(Method::GET, &route)).await?;
+        let header = response.headers().get(forkd_api::MISSING_BYTES_HEADER);
+        let missing_bytes = header.and_then(|value| value.to_str().ok()?.parse().ok());
+        let body = response.bytes().await.map_err(|source| self.broken(source))?;
+        Ok(ConsoleLog { bytes: body.to_vec(), missing_bytes: missing_bytes.unwrap_or(0) })
     }
 
     /// `GET /v1/operations`, all or those with one state.

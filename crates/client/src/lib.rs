@@ -18,7 +18,7 @@ mod target;
 
 pub use access::Access;
 pub use build::BuildStream;
-pub use client::{Client, Dependents};
+pub use client::{Client, ConsoleLog, Dependents};
 pub use error::{ApiFailure, ClientError};
 pub use events::{EventFilter, EventStream};
 pub use file::{Depth, FileContent, FileWatch};

@@ -28,8 +28,11 @@ pub fn needed_by(program: &Path, also: &[PathBuf]) -> Result<Vec<Bind>, Librarie
     let mut linkers = BTreeSet::new();
     for file in std::iter::once(program).chain(also.iter().map(PathBuf::as_path)) {
         let listed = listed(program, file)?;
-        directories
-            .extend(listed.libraries.iter().filter_map(|path| path.parent()).map(Path::to_owned));
+        for directory in listed.libraries.iter().filter_map(|path| path.parent()) {
+            // Under its own name too: plug-ins are not looked for where a link to it is.
+            directories.extend(directory.canonicalize());
+            directories.insert(directory.to_owned());
+        }
         linkers.extend(listed.linker);
     }
     let mut files: Vec<PathBuf> = vec![program.to_owned(), LINKER_CACHE.into()];

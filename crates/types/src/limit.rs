@@ -23,6 +23,12 @@ pub const MEMORY_LIMIT_MIB_MIN: u64 = 64;
 /// Memory limit of one sandbox, MiB: more than the largest guest and its VMM can come to have.
 pub const MEMORY_LIMIT_MIB_MAX: u64 = 4 << 20;
 
+/// What is kept of a guest's console, bytes: its end. A boot with all messages has 30 KiB.
+pub const CONSOLE_BYTES: u64 = 1 << 20;
+
+/// What is kept of what a VMM says, bytes: its end. A VMM that works says nothing.
+pub const VMM_LOG_BYTES: u64 = 64 << 10;
+
 /// Virtual CPUs of one sandbox.
 pub const VCPUS_MAX: u32 = 64;
 

@@ -17,6 +17,7 @@ pub mod fake;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod guest_ram;
+mod output;
 mod pause_window;
 pub mod qemu;
 mod shim_client;
@@ -30,6 +31,7 @@ pub use cgroup::{
 };
 pub use error::VmmError;
 pub use guest_ram::GuestRam;
+pub use output::{KeptOutput, console_output};
 pub use pause_window::{FrozenVm, PreparedPause, Resumed, SavedVm, StoppedVm};
 pub use shim_client::{MappedRun, ShimClient};
 pub use spec::{

@@ -195,16 +195,4 @@ impl VmSpec {
     pub fn agent_socket(&self) -> PathBuf {
         self.directory.join("agent.sock")
     }
-
-    /// What the guest wrote to its serial console.
-    #[must_use]
-    pub fn console_log(&self) -> PathBuf {
-        self.directory.join("console.log")
-    }
-
-    /// What the VMM wrote to its standard output and error.
-    #[must_use]
-    pub fn vmm_log(&self) -> PathBuf {
-        self.directory.join("vmm.log")
-    }
 }

@@ -18,7 +18,7 @@ use forkd_types::ByteCount;
 use rustix::process::Pid;
 
 use crate::window_commands::{WindowAccess, WindowCommands};
-use crate::{Disk, DiskOverlay, GuestRam, MappedRun, PausePlan, VmSpec, VmmError};
+use crate::{Disk, DiskOverlay, GuestRam, KeptOutput, MappedRun, PausePlan, VmSpec, VmmError};
 
 /// Controls one kind of VMM.
 pub trait Driver: fmt::Debug + Send + Sync {
@@ -149,6 +149,12 @@ pub trait Vm: fmt::Debug + Send {
 
     /// How the VMM exited and what it wrote last.
     fn last_words(&mut self) -> String;
+
+    /// What is kept of the guest's console, up to now.
+    ///
+    /// # Errors
+    /// When the file with it cannot be read.
+    fn console(&self) -> Result<KeptOutput, VmmError>;
 
     /// Kills the VMM. The guest gets no notice: its disk is an overlay that is thrown away or
     /// frozen, so there is nothing to shut down cleanly.

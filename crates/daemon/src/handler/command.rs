@@ -2,9 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::HeaderName;
 use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::IntoResponse;
-use forkd_api::{ErrorBody, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Pong};
+use forkd_api::{
+    ErrorBody, EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, MISSING_BYTES_HEADER, Pong,
+};
 use forkd_engine::guest;
 
 use crate::app::App;
@@ -78,19 +81,27 @@ pub(crate) async fn ping(
     Ok(Json(convert::pong(app.engine.ping(&id).await?)))
 }
 
-/// Gives what the guest wrote to its console, unfiltered: do not print it to a terminal as it is.
+/// Gives the last MiB of what the guest wrote to its console, unfiltered: do not print it to a
+/// terminal as it is.
+///
+/// `x-forkd-missing-bytes` says how much the guest had written before that.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/logs", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id")),
-    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream",
+            headers(("x-forkd-missing-bytes" = u64,
+                description = "How many bytes came before these and are not kept"))),
         (status = 404, body = ErrorBody)))]
 pub(crate) async fn logs(
     State(app): State<App>,
     SandboxPath(id): SandboxPath,
 ) -> Result<impl IntoResponse, Failure> {
     let log = app.engine.console_log(&id)?;
-    Ok((BYTES, log))
+    Ok((BYTES, [(MISSING_BYTES, log.missing.to_string())], log.bytes))
 }
 
+/// The header that says how many bytes of a console are missing before the body.
+const MISSING_BYTES: HeaderName = HeaderName::from_static(MISSING_BYTES_HEADER);
+
 /// Headers of a body that the guest determines: no browser may take it for something else.
-pub(super) const BYTES: [(axum::http::HeaderName, &str); 2] =
+pub(super) const BYTES: [(HeaderName, &str); 2] =
     [(CONTENT_TYPE, "application/octet-stream"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];

@@ -1,10 +1,9 @@
 //! What a sandbox's guest can be asked for: programs, code, files, its console.
 
-use std::fs;
 use std::time::Duration;
 
-use forkd_store::StoreError;
 use forkd_types::SandboxId;
+use forkd_vmm::KeptOutput;
 
 use crate::guest::{
     Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileEntry, FileWatch, FileWrite, Pulse,
@@ -133,17 +132,12 @@ impl Engine {
         Ok(self.sandboxes.used(id)?.agent()?.watch_files(path, depth).await?)
     }
 
-    /// What a sandbox's guest wrote to its console since it was forked.
+    /// What is kept of what a sandbox's guest wrote to its console since it was forked: the end.
     ///
     /// # Errors
-    /// [`EngineError::UnknownSandbox`], or when the log cannot be read.
-    pub fn console_log(&self, id: &SandboxId) -> Result<Vec<u8>, EngineError> {
+    /// [`EngineError::UnknownSandbox`], or when the file with it cannot be read.
+    pub fn console_log(&self, id: &SandboxId) -> Result<KeptOutput, EngineError> {
         let handle = self.sandboxes.get(id)?;
-        let path = self.sandboxes.run_directory(handle.id()).join("console.log");
-        match fs::read(&path) {
-            Ok(bytes) => Ok(bytes),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(source) => Err(StoreError::File { what: "read", path, source }.into()),
-        }
+        Ok(forkd_vmm::console_output(&self.sandboxes.run_directory(handle.id()))?)
     }
 }

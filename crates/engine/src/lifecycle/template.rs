@@ -209,7 +209,7 @@ async fn boot(image: &str, vm: Box<dyn Vm>) -> Result<(Box<dyn Vm>, GuestAgent),
     match agent.hello(limit::BOOT_DEADLINE).await {
         Ok(_) => Ok((vm, agent)),
         Err(source) => {
-            let console = tail(&std::fs::read(vm.spec().console_log()).unwrap_or_default());
+            let console = tail(&vm.console().unwrap_or_default().bytes);
             Err(EngineError::BootFailed { image: image.to_owned(), console, source })
         }
     }

@@ -14,7 +14,9 @@ use rustix::process::Pid;
 use super::machine::Machine;
 use super::script::{Call, Fault, Script};
 use crate::window_commands::{WindowAccess, WindowCommands};
-use crate::{Disk, DiskOverlay, GuestRam, MappedRun, PausePlan, RunState, Vm, VmSpec, VmmError};
+use crate::{
+    Disk, DiskOverlay, GuestRam, KeptOutput, MappedRun, PausePlan, RunState, Vm, VmSpec, VmmError,
+};
 
 #[derive(Debug)]
 pub(super) struct FakeVm {
@@ -238,6 +240,10 @@ impl Vm for FakeVm {
 
     fn last_words(&mut self) -> String {
         "killed".to_owned()
+    }
+
+    fn console(&self) -> Result<KeptOutput, VmmError> {
+        Ok(KeptOutput::default())
     }
 
     fn kill(self: Box<Self>) {

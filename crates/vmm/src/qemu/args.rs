@@ -13,6 +13,8 @@ use crate::{Accelerator, Disk, DiskOverlay, Start, VmSpec};
 pub(crate) struct Listeners {
     /// The guest agent's port.
     pub(crate) agent: i32,
+    /// The serial console.
+    pub(crate) console: i32,
     /// Monitors; see [`super::monitor::Role`].
     pub(crate) monitors: [i32; super::monitor::Role::COUNT],
 }
@@ -42,6 +44,8 @@ pub fn cpu_model(accelerator: Accelerator) -> &'static str {
 /// The arguments after the program's name.
 pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners) -> Vec<OsString> {
     let mut args = Args::default();
+    // Tells whose process this is; see `process::processes_in`. Commas in values are doubled.
+    args.pair("-name", &spec.directory.to_string_lossy().replace(',', ",,"));
     args.pair("-machine", MACHINE);
     args.pair(
         "-accel",
@@ -61,7 +65,7 @@ pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners) -> Vec<OsString> {
     args.path("-kernel", names.kernel().as_os_str());
     args.path("-initrd", names.initramfs().as_os_str());
     args.pair("-append", &command_line(spec));
-    console(&mut args, spec);
+    console(&mut args, listeners.console);
     agent_port(&mut args, listeners.agent);
     if let Some(disk) = &spec.disk {
         root_disk(&mut args, disk, names);
@@ -70,8 +74,6 @@ pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners) -> Vec<OsString> {
         args.pair("-chardev", &format!("socket,id=monitor{number},fd={fd},server=on,wait=off"));
         args.pair("-mon", &format!("chardev=monitor{number},mode=control"));
     }
-    // Whoever looks for the VMMs of a daemon finds them by this.
-    args.pair("-name", &format!("guest={}", doubled_commas(&spec.directory)));
     if spec.confinement.jail.is_some() {
         args.pair("-sandbox", SANDBOX);
     }
@@ -132,15 +134,8 @@ fn memory(args: &mut Args, spec: &VmSpec) {
     args.pair("-m", &format!("{}B", spec.memory.get()));
 }
 
-/// A path in a list of options.
-fn doubled_commas(path: &std::path::Path) -> String {
-    path.to_string_lossy().replace(',', ",,")
-}
-
-fn console(args: &mut Args, spec: &VmSpec) {
-    // `append` keeps what an earlier VM with the same directory wrote; commas in paths are doubled.
-    let path = doubled_commas(&spec.console_log());
-    args.pair("-chardev", &format!("file,id=console,path={path},append=on"));
+fn console(args: &mut Args, fd: i32) {
+    args.pair("-chardev", &format!("socket,id=console,fd={fd},server=on,wait=off"));
     args.pair("-serial", "chardev:console");
 }
 
@@ -270,7 +265,7 @@ mod tests {
     }
 
     fn line(spec: &VmSpec) -> String {
-        let args = arguments(spec, Listeners { agent: 9, monitors: [3, 4, 5, 6, 7] });
+        let args = arguments(spec, Listeners { agent: 9, console: 8, monitors: [3, 4, 5, 6, 7] });
         args.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
@@ -298,6 +293,20 @@ mod tests {
             - line.matches(r#""node-name":"overlay0","read-only":true"#).count();
         assert_eq!(writable, 1, "{line}");
         assert!(line.contains("virtio-blk-device,drive=overlay1"));
+    }
+
+    #[test]
+    fn the_guest_writes_to_no_file_of_the_host_but_its_disk() {
+        let line = line(&spec());
+        assert!(line.contains("socket,id=console,fd=8,server=on,wait=off"), "{line}");
+        for device in ["file,id=", "path=", "stdio", "pipe,"] {
+            assert!(!line.contains(device), "{device} in {line}");
+        }
+    }
+
+    #[test]
+    fn the_directory_tells_whose_process_it_is() {
+        assert!(line(&spec()).contains("-name /run/vm "));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
@@ -23,12 +22,13 @@ use super::args::{self, Listeners};
 use super::jail;
 use super::monitor::Role;
 use crate::cgroup::MemoryCgroup;
-use crate::{Jail, VmSpec, VmmError, VmmTools};
+use crate::output::{self, Output};
+use crate::{Jail, KeptOutput, VmSpec, VmmError, VmmTools};
 
 /// First descriptor number handed to the VMM; 0 to 2 are its standard streams.
 const FIRST_FD: i32 = 3;
-/// The end of the log that goes into an error.
-const LAST_WORDS_BYTES: u64 = 600;
+/// The end of its output that goes into an error.
+const LAST_WORDS_BYTES: usize = 600;
 /// A process that ends closes its sockets a moment before it can be waited for.
 const EXIT_DEADLINE: Duration = Duration::from_millis(500);
 /// A killed process is gone within microseconds, unless the host is out of memory.
@@ -41,7 +41,7 @@ pub(crate) struct Process {
     is_child: bool,
     pid: Pid,
     pidfd: OwnedFd,
-    log: PathBuf,
+    output: Output,
     /// Goes after the process.
     group: Option<MemoryCgroup>,
     released: bool,
@@ -56,26 +56,24 @@ impl Process {
     /// Starts the VMM of `spec`. Its sockets are listening before it runs, so that connecting never
     /// races with its start, and they keep their names, so that another daemon can find them.
     pub(crate) fn start(spec: &VmSpec, tools: &VmmTools) -> Result<Self, VmmError> {
-        let mut sockets = vec![OwnedFd::from(listen(&spec.agent_socket())?)];
+        let (output, ends) = Output::make(spec)?;
+        let mut sockets = vec![OwnedFd::from(listen(&spec.agent_socket())?), ends.console];
         for role in Role::ALL {
             sockets.push(listen(&spec.directory.join(role.socket_name()))?.into());
         }
         sockets.push(listen_seqpacket(&shim_socket(&spec.directory))?);
         let numbers: Vec<i32> = (FIRST_FD..).take(sockets.len()).collect();
         let mut monitors = [0; Role::COUNT];
-        monitors.copy_from_slice(&numbers[1..=Role::COUNT]);
-        let listeners = Listeners { agent: numbers[0], monitors };
-        let shim_number = numbers[Role::COUNT + 1];
+        monitors.copy_from_slice(&numbers[2..2 + Role::COUNT]);
+        let listeners = Listeners { agent: numbers[0], console: numbers[1], monitors };
+        let shim_number = numbers[2 + Role::COUNT];
 
-        let log_path = spec.vmm_log();
-        let log = File::create(&log_path)
-            .map_err(|source| VmmError::file("create", &log_path, source))?;
         let group = spec.confinement.memory.as_ref().map(MemoryCgroup::make).transpose()?;
         let start = Beginning {
             arguments: args::arguments(spec, listeners),
             descriptors: sockets.into_iter().zip(numbers).collect(),
             shim: shim_number,
-            log,
+            standard: ends.standard,
         };
         let pid = match &spec.confinement.jail {
             Some(jail) => start.confined(spec, jail, tools, group.as_ref())?,
@@ -85,19 +83,21 @@ impl Process {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| {
             VmmError::Spawn { program: tools.program.display().to_string(), source: errno.into() }
         })?;
-        Ok(Self { is_child: true, pid, pidfd, log: log_path, group, released: false })
+        Ok(Self { is_child: true, pid, pidfd, output, group, released: false })
     }
 
     /// The running process `pid`, which another daemon has started with `spec`.
     pub(crate) fn adopt(pid: Pid, spec: &VmSpec) -> Result<Self, VmmError> {
-        let log = spec.vmm_log();
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| {
-            let last_words =
-                format!("{errno}; {}", tail(&log, LAST_WORDS_BYTES).unwrap_or_default());
+            let last_words = format!("{errno}; {}", tail(&output::vmm_output(&spec.directory)));
             VmmError::Gone { during: "before it was taken over".to_owned(), last_words }
         })?;
+        let output = Output::connect(spec).unwrap_or_else(|error| {
+            tracing::warn!(%error, "a VMM that is taken over cannot be listened to");
+            Output::of_before(spec)
+        });
         let group = spec.confinement.memory.as_ref().map(MemoryCgroup::adopt);
-        Ok(Self { is_child: false, pid, pidfd, log, group, released: false })
+        Ok(Self { is_child: false, pid, pidfd, output, group, released: false })
     }
 
     /// Leaves the process alone: it lives on.
@@ -155,8 +155,12 @@ impl Process {
             None if self.has_exited() => "exit status unknown: an earlier daemon's".to_owned(),
             None => "still running".to_owned(),
         };
-        let log = tail(&self.log, LAST_WORDS_BYTES).unwrap_or_default();
-        format!("{status}; {}", log.trim().escape_debug())
+        format!("{status}; {}", tail(&self.output.of_the_vmm()))
+    }
+
+    /// What is kept of the guest's console.
+    pub(crate) fn console(&self) -> Result<KeptOutput, VmmError> {
+        self.output.of_the_console()
     }
 
     /// An error for what `error` did to this process: a lost connection to a process that has ended
@@ -219,7 +223,8 @@ struct Beginning {
     descriptors: Vec<(OwnedFd, i32)>,
     /// The number of the shim's socket.
     shim: i32,
-    log: File,
+    /// Standard output and standard error.
+    standard: OwnedFd,
 }
 
 impl Beginning {
@@ -238,8 +243,8 @@ impl Beginning {
             .env("LD_PRELOAD", &tools.shim)
             .env(shim_wire::LISTEN_FD_VARIABLE, self.shim.to_string())
             .stdin(Stdio::null())
-            .stdout(self.log.try_clone().map_err(failed)?)
-            .stderr(self.log)
+            .stdout(self.standard.try_clone().map_err(failed)?)
+            .stderr(self.standard)
             // A group of its own: what is typed at the daemon's terminal is not for the VMs.
             .process_group(0);
         if let Some(group) = group {
@@ -274,7 +279,7 @@ impl Beginning {
         jail::hand_over(spec, jail)?;
         let null = File::open("/dev/null").map_err(failed)?;
         let entrance = group.map(MemoryCgroup::entrance).transpose()?;
-        let mut fds = vec![null.as_fd(), self.log.as_fd(), self.log.as_fd()];
+        let mut fds = vec![null.as_fd(), self.standard.as_fd(), self.standard.as_fd()];
         let mut numbers = vec![0, 1, 2];
         for (fd, number) in &self.descriptors {
             fds.push(fd.as_fd());
@@ -327,11 +332,8 @@ fn listen_seqpacket(path: &Path) -> Result<OwnedFd, VmmError> {
     open().map_err(|errno| VmmError::file("listen on", path, errno.into()))
 }
 
-fn tail(path: &Path, bytes: u64) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = fs::metadata(path)?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
-    let mut end = Vec::new();
-    file.take(bytes).read_to_end(&mut end)?;
-    Ok(String::from_utf8_lossy(&end).into_owned())
+/// The end of what a VMM has written, as one line.
+fn tail(output: &[u8]) -> String {
+    let end = &output[output.len().saturating_sub(LAST_WORDS_BYTES)..];
+    String::from_utf8_lossy(end).trim().escape_debug().to_string()
 }

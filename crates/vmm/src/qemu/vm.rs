@@ -13,7 +13,10 @@ use rustix::process::Pid;
 use super::monitor::{Monitor, Role};
 use super::process::Process;
 use crate::window_commands::{WindowAccess, WindowCommands};
-use crate::{DiskOverlay, GuestRam, MappedRun, PausePlan, ShimClient, Start, Vm, VmSpec, VmmError};
+use crate::{
+    DiskOverlay, GuestRam, KeptOutput, MappedRun, PausePlan, ShimClient, Start, Vm, VmSpec,
+    VmmError,
+};
 
 /// The name under which QEMU gets the file with the device state.
 const DEVICE_STATE_FD: &str = "device-state";
@@ -223,6 +226,10 @@ impl Vm for QemuVm {
 
     fn last_words(&mut self) -> String {
         self.process.last_words()
+    }
+
+    fn console(&self) -> Result<KeptOutput, VmmError> {
+        self.process.console()
     }
 
     fn kill(mut self: Box<Self>) {
