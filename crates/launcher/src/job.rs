@@ -102,8 +102,6 @@ pub struct Job {
     pub file_bytes_max: Option<u64>,
     /// How much sooner it is killed than others when the host is out of memory (`proc(5)`).
     pub oom_score_adj: i32,
-    /// Steps that are left out: for tests, which show that each of them is needed.
-    pub without: Vec<Step>,
 }
 
 /// What is done between the clone and the program, in this order.

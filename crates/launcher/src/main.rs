@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    forkd_launcher::server::run()
+    forkd_launcher::server::run(std::env::args().skip(1))
 }

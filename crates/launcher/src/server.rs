@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use forkd_sys::clone::{self, Namespaces};
@@ -18,11 +18,14 @@ use crate::steps;
 /// After the standard streams, of which the first is the socket.
 const FIRST_FD: u32 = 3;
 
-/// Serves one daemon.
+/// Serves one daemon. With the arguments `--without STEP`, a step is left out: for tests, which
+/// show that each of them is needed. No daemon gives any.
 #[must_use]
-pub fn run() -> ExitCode {
+pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let input = io::stdin();
-    let served = clone::close_on_exec_from(FIRST_FD).and_then(|()| serve(input.as_fd()));
+    let served = without(arguments)
+        .and_then(|without| clone::close_on_exec_from(FIRST_FD).map(|()| without))
+        .and_then(|without| serve(input.as_fd(), &without));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -39,7 +42,19 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
+/// The steps that are left out.
+fn without(arguments: impl Iterator<Item = String>) -> io::Result<Vec<Step>> {
+    let words: Vec<String> = arguments.collect();
+    let step = |pair: &[String]| match pair {
+        [option, step] if option == "--without" => {
+            Ok(serde_json::from_value(step.as_str().into())?)
+        }
+        _ => Err(io::Error::other("the only option is `--without STEP`")),
+    };
+    words.chunks(2).map(step).collect()
+}
+
+fn serve(socket: BorrowedFd<'_>, without: &[Step]) -> io::Result<()> {
     let mut buffer = vec![0; PACKET_BYTES_MAX];
     let mut root: Option<PathBuf> = None;
     loop {
@@ -55,7 +70,7 @@ fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
                 }
                 Err(Failed { what, source }) => refused(None, what, &source),
             },
-            (Request::Start(job), Some(root)) => start(&job, fds, root),
+            (Request::Start(job), Some(root)) => start(&job, fds, root, without),
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         };
         packet::send(socket, &serde_json::to_vec(&answer)?, &[])?;
@@ -92,14 +107,14 @@ fn get_ready(setup: &Setup) -> Result<bool, Failed> {
 }
 
 /// Starts a program and waits until it begins.
-fn start(job: &Job, fds: Vec<OwnedFd>, root: &std::path::Path) -> Answer {
+fn start(job: &Job, fds: Vec<OwnedFd>, root: &Path, without: &[Step]) -> Answer {
     let begun = (|| {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("make a pipe"))?;
         let mut fds: Vec<Option<OwnedFd>> = fds.into_iter().map(Some).collect();
-        let namespaces = steps::namespaces(job);
+        let namespaces = steps::namespaces(without);
         let mut pipe = Some(writer);
         let pid = clone::start_sibling(namespaces, || {
-            let refusal = steps::take(job, &mut fds, root);
+            let refusal = steps::take(job, &mut fds, root, without);
             if let Some(pipe) = pipe.take() {
                 steps::tell(&refusal, pipe);
             }

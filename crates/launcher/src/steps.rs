@@ -26,8 +26,8 @@ const CAPABILITIES: u32 = 64;
 const HOST_NAME: &[u8] = b"vmm";
 
 /// The namespaces of [`Step::Namespaces`].
-pub(crate) fn namespaces(job: &Job) -> Namespaces {
-    if job.without.contains(&Step::Namespaces) {
+pub(crate) fn namespaces(without: &[Step]) -> Namespaces {
+    if without.contains(&Step::Namespaces) {
         // Mounts and the root need one.
         return Namespaces::NEWNS;
     }
@@ -39,12 +39,19 @@ pub(crate) fn namespaces(job: &Job) -> Namespaces {
 }
 
 /// Takes every step of `job` in its order. Comes back only with what was refused.
-pub(crate) fn take(job: &Job, fds: &mut Vec<Option<OwnedFd>>, root: &Path) -> Refusal {
+pub(crate) fn take(
+    job: &Job,
+    fds: &mut [Option<OwnedFd>],
+    root: &Path,
+    without: &[Step],
+) -> Refusal {
     let mut at = Step::Cgroups;
     let refused = (|| {
         for step in Step::ALL {
             at = step;
-            if !job.without.contains(&step) {
+            if step == Step::Root {
+                root::enter(root, !without.contains(&step))?;
+            } else if !is_left_out(step, without) {
                 run(step, job, fds, root)?;
             }
         }
@@ -60,15 +67,20 @@ pub(crate) fn take(job: &Job, fds: &mut Vec<Option<OwnedFd>>, root: &Path) -> Re
     }
 }
 
+/// Without a namespace for it, the host itself would get another name.
+fn is_left_out(step: Step, without: &[Step]) -> bool {
+    let needs_namespace = step == Step::HostName && without.contains(&Step::Namespaces);
+    needs_namespace || without.contains(&step)
+}
+
 fn run(step: Step, job: &Job, fds: &mut [Option<OwnedFd>], root: &Path) -> Result<(), Failed> {
     match step {
         Step::Cgroups => job.cgroups.iter().try_for_each(|index| enter_cgroup(fds, *index)),
         Step::OomScore => std::fs::write("/proc/self/oom_score_adj", job.oom_score_adj.to_string())
             .map_err(failed("set the score for a host without memory")),
         // They came with the clone.
-        Step::Namespaces => Ok(()),
+        Step::Namespaces | Step::Root => Ok(()),
         Step::Mounts => job.binds.iter().try_for_each(|bind| root::mount(root, bind)),
-        Step::Root => root::enter(root, true),
         Step::HostName => {
             rustix::system::sethostname(HOST_NAME).map_err(failed("set the name of the host"))
         }

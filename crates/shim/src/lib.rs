@@ -16,6 +16,8 @@
 //! Does not do: decide anything. Addresses come from the daemon, which owns the VMM.
 
 mod filter;
+#[cfg(feature = "probe")]
+mod probe;
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -82,6 +84,10 @@ fn spawn_without_signals(listener: OwnedFd) {
 fn serve(listener: &OwnedFd) {
     loop {
         match rustix::net::accept_with(listener, rustix::net::SocketFlags::CLOEXEC) {
+            // Tests connect beside the daemon.
+            #[cfg(feature = "probe")]
+            Ok(connection) => drop(std::thread::spawn(move || serve_connection(&connection))),
+            #[cfg(not(feature = "probe"))]
             Ok(connection) => serve_connection(&connection),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(_) => return,
@@ -94,6 +100,14 @@ fn serve_connection(connection: &OwnedFd) {
     while let Ok((bytes, attached)) = receive(connection, &mut packet) {
         if bytes == 0 {
             return;
+        }
+        #[cfg(feature = "probe")]
+        if let Some(answer) = probe::answer(&packet[..bytes]) {
+            let told = rustix::net::send(connection, answer.as_bytes(), SendFlags::NOSIGNAL);
+            if told.is_err() {
+                return;
+            }
+            continue;
         }
         let result = answer(&packet[..bytes], attached.as_ref().map(AsFd::as_fd));
         if reply(connection, result).is_err() {
@@ -122,6 +136,8 @@ fn answer(packet: &[u8], attached: Option<BorrowedFd<'_>>) -> Result<Option<Owne
             device.map_or_else(uffd::create, uffd::create_by).map(Some)
         }
         (Some((Operation::Map, mappings)), Some(file)) => {
+            #[cfg(feature = "probe")]
+            probe::keep_layer(file);
             mappings.iter().try_for_each(|mapping| map_over(file, *mapping))?;
             Ok(None)
         }

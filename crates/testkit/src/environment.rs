@@ -122,7 +122,7 @@ impl Lab {
     async fn open(hot: &Path, change: impl FnOnce(&mut EngineConfig)) -> Self {
         let state = TempDir::with_prefix("forkd-state-").expect("a state directory").keep();
         let run = TempDir::with_prefix("fk-").expect("a run directory").keep();
-        let guard = Guard::over(hot, &[state.clone(), run.clone()]);
+        let guard = Guard::over(&run, &[hot.to_owned(), state.clone()]);
         let mut config = config(&state, hot, &run);
         change(&mut config);
         let engine = Engine::open(config.clone()).await.expect("the engine opens");

@@ -26,10 +26,10 @@ rm -rf -- "$@"
 "#;
 
 impl Guard {
-    pub(crate) fn over(hot: &Path, others: &[PathBuf]) -> Self {
+    pub(crate) fn over(named: &Path, others: &[PathBuf]) -> Self {
         let watcher = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "guard"])
-            .arg(hot)
+            .arg(named)
             .args(others)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -14,16 +14,16 @@ use crate::Lab;
 const SOON: Duration = Duration::from_secs(120);
 
 impl Lab {
-    /// How many live processes name this lab's hot directory on their command line.
+    /// How many live VMMs name this lab's run directory on their command line.
     #[must_use]
     pub fn vmm_count(&self) -> usize {
-        let hot = self.config().hot_dir.to_string_lossy().into_owned();
+        let run = self.config().run_dir.to_string_lossy().into_owned();
         let entries = fs::read_dir("/proc").expect("/proc").flatten();
         let command_line = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).ok();
         entries
             .filter_map(command_line)
             .map(|line| String::from_utf8_lossy(&line).into_owned())
-            .filter(|line| line.starts_with("qemu-system") && line.contains(&hot))
+            .filter(|line| line.contains("qemu-system") && line.contains(&run))
             .count()
     }
 

@@ -27,6 +27,7 @@ impl Lab {
             config.state_dir.join("layers"),
             config.state_dir.join("overlays"),
             config.hot_dir.join("vms"),
+            config.state_dir.join("vms"),
             config.run_dir.clone(),
         ] {
             found.extend(entries(&directory).into_iter().filter(|path| !is_known(path)));
@@ -42,7 +43,8 @@ impl Lab {
         let config = self.config();
         let registry = config.state_dir.join("registry.sqlite");
         let registry = Registry::open(&registry).expect("the registry opens");
-        let mut known = BTreeSet::new();
+        // What the launcher builds the root of VMMs on.
+        let mut known = BTreeSet::from(["root".to_owned()]);
         let rows = registry.snapshots().expect("the registry can be read");
         let listed = rows.iter().map(|row| FileSet::from(&row.manifest));
         let needed = listed.chain([self.engine.claimed_by_sandboxes()]).collect::<FileSet>();

@@ -17,7 +17,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     agent(workspace)?;
     for_guests(workspace, "forkd-meter")?;
     witness(workspace)?;
-    Ok(())
+    probe_shim(workspace)
 }
 
 /// Builds the guest agent.
@@ -28,6 +28,16 @@ pub(crate) fn agent(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 /// Builds the program that shows torn branches.
 pub(crate) fn witness(workspace: &Workspace) -> anyhow::Result<PathBuf> {
     for_guests(workspace, "forkd-witness")
+}
+
+/// Builds the preload library for tests of isolation.
+fn probe_shim(workspace: &Workspace) -> anyhow::Result<()> {
+    let mut cargo = workspace.cargo();
+    cargo
+        .args(["build", "--quiet", "--locked", "-p", "forkd-shim", "--features", "probe"])
+        .arg("--target-dir")
+        .arg(workspace.probe_target());
+    run_visible(&mut cargo).context("build the preload library for tests")
 }
 
 /// Builds a program for guests and checks that it needs no library there.

@@ -60,6 +60,16 @@ impl Workspace {
         self.target.join("release/forkd")
     }
 
+    /// The preload library that also tries what a VMM that was taken over would try.
+    pub(crate) fn probe_shim(&self) -> PathBuf {
+        self.probe_target().join("debug/libforkd_shim.so")
+    }
+
+    /// Where it is built: it has the name of the one that is shipped.
+    pub(crate) fn probe_target(&self) -> PathBuf {
+        self.target.join("probe")
+    }
+
     /// The program that confines VMMs.
     pub(crate) fn launcher(&self) -> PathBuf {
         self.forkd().with_file_name("forkd-launcher")
@@ -102,6 +112,7 @@ impl Workspace {
             .env("FORKD_IMAGE_DIR", self.images())
             .env("FORKD_BIN", self.forkd())
             .env("FORKD_SHIM", self.shim())
+            .env("FORKD_PROBE_SHIM", self.probe_shim())
             .env("FORKD_WITNESS", self.for_guests("forkd-witness"));
         cargo
     }

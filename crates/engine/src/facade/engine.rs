@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use forkd_store::{Registry, StoreError, StoreFiles, recover};
+use forkd_types::Isolation;
 use forkd_vmm::Accelerator;
 use tokio::sync::oneshot;
 
@@ -131,6 +132,12 @@ impl Engine {
     #[must_use]
     pub fn accelerator(&self) -> Accelerator {
         self.lifecycle.host.accelerator
+    }
+
+    /// How far new VMMs are kept from this host.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        self.lifecycle.host.isolation
     }
 }
 

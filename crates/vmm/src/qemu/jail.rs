@@ -186,7 +186,6 @@ pub(super) fn job(
         ids: jail.user.map(|id| Ids { id, groups }),
         file_bytes_max: None,
         oom_score_adj: OOM_SCORE_ADJ,
-        without: Vec::new(),
     })
 }
 

@@ -1,0 +1,9 @@
+//! Claims about what a VMM reaches that was taken over: see the name of each file.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod audit;
+mod confined_vmm_looks_confined_from_outside;
+mod each_step_of_the_launcher_is_needed;
+mod prisoner;
+mod taken_over_vmm_reaches_nothing;

@@ -1,0 +1,58 @@
+//! Sandboxes whose VMMs have the library that tries what a hostile VMM would try.
+
+use std::path::Path;
+
+use forkd_engine::IsolationPolicy;
+use forkd_testkit::{Guest, Lab};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// A lab whose VMMs have that library and are confined as `isolation` says, by the launcher or by
+/// one that leaves out a step.
+pub(crate) async fn lab(isolation: IsolationPolicy, launcher: Option<&Path>) -> Lab {
+    let shim = std::env::var_os("FORKD_PROBE_SHIM").expect("run the tests with `make test`");
+    Lab::with_config(&Lab::hot_directory(), |config| {
+        config.shim = shim.into();
+        config.isolation = isolation;
+        if let Some(launcher) = launcher {
+            launcher.clone_into(&mut config.launcher);
+        }
+    })
+    .await
+}
+
+/// What came of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// It worked; what was found.
+    Worked(String),
+    /// It did not; why.
+    Refused(String),
+    /// The VMM was ended for it.
+    Ended,
+}
+
+/// Lets the VMM of a sandbox try something.
+pub(crate) fn attempt(lab: &Lab, guest: &Guest<'_>, name: &str, argument: &str) -> Attempt {
+    let path = lab.config().run_dir.join(guest.id.as_str()).join("shim.sock");
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    let question = format!("probe {name} {argument}");
+    rustix::net::send(&socket, question.as_bytes(), SendFlags::NOSIGNAL).unwrap();
+    let mut answer = vec![0; ANSWER_BYTES_MAX];
+    let (bytes, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty()).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..bytes]).into_owned();
+    match answer.split_once(' ') {
+        Some(("ok", found)) => Attempt::Worked(found.to_owned()),
+        Some(("refused", why)) => Attempt::Refused(why.to_owned()),
+        _ if answer.is_empty() => Attempt::Ended,
+        _ => panic!("{name}: {answer:?}"),
+    }
+}
+
+/// The process of a sandbox's VMM.
+pub(crate) fn pid(lab: &Lab, guest: &Guest<'_>) -> u32 {
+    lab.engine.sandbox(&guest.id).unwrap().pid.unwrap()
+}
