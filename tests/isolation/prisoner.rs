@@ -1,11 +1,15 @@
 //! Sandboxes whose VMMs have the library that tries what a hostile VMM would try.
 
 use std::path::Path;
+use std::time::Duration;
 
 use forkd_engine::IsolationPolicy;
 use forkd_testkit::{Guest, Lab};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
+/// For an attempt; the longest makes 2,000 threads.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// A lab whose VMMs have that library and are confined as `isolation` says, by the launcher or by
@@ -29,7 +33,7 @@ pub(crate) enum Attempt {
     Worked(String),
     /// It did not; why.
     Refused(String),
-    /// The VMM was ended for it.
+    /// The VMM, or its thread, was ended for it.
     Ended,
 }
 
@@ -39,10 +43,17 @@ pub(crate) fn attempt(lab: &Lab, guest: &Guest<'_>, name: &str, argument: &str) 
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
     rustix::net::connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    let timeout = rustix::net::sockopt::Timeout::Recv;
+    rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(ANSWER_DEADLINE)).unwrap();
     let question = format!("probe {name} {argument}");
     rustix::net::send(&socket, question.as_bytes(), SendFlags::NOSIGNAL).unwrap();
     let mut answer = vec![0; ANSWER_BYTES_MAX];
-    let (bytes, _) = rustix::net::recv(&socket, &mut answer, RecvFlags::empty()).unwrap();
+    let (bytes, _) = match rustix::net::recv(&socket, &mut answer, RecvFlags::empty()) {
+        Ok(received) => received,
+        // The thread that tried is gone.
+        Err(Errno::AGAIN) => return Attempt::Ended,
+        Err(error) => panic!("{name} {argument}: {error}"),
+    };
     let answer = String::from_utf8_lossy(&answer[..bytes]).into_owned();
     match answer.split_once(' ') {
         Some(("ok", found)) => Attempt::Worked(found.to_owned()),

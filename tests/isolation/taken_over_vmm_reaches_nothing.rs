@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use forkd_engine::IsolationPolicy;
 use forkd_testkit::{Guest, Lab, block_on};
-use forkd_types::{OverlayId, SandboxState};
+use forkd_types::OverlayId;
 
 use crate::prisoner::{Attempt, attempt, lab, pid};
 
@@ -22,9 +22,10 @@ const ROOT: &str = "boot disk etc forkd lib lib64 ram state usr";
 const THREADS_MAX: usize = 512;
 
 /// System calls that a VMM has no use for, by their numbers on x86-64.
-const SYSTEM_CALLS: [(&str, u32); 13] = [
+const SYSTEM_CALLS: [(&str, u32); 14] = [
     ("socket", 41),
     ("ptrace", 101),
+    ("setresuid", 117),
     ("pivot_root", 155),
     ("chroot", 161),
     ("mount", 165),
@@ -37,9 +38,6 @@ const SYSTEM_CALLS: [(&str, u32); 13] = [
     ("io_uring_setup", 425),
     ("open_tree", 428),
 ];
-
-/// What QEMU's own filter ends the VMM for: to execute a program, and `setresuid`.
-const DEADLY: [(&str, &str); 2] = [("execute", "/bin/true"), ("system_call", "117")];
 
 /// What attempts are aimed at. The listeners are there for as long as this is.
 struct Aims {
@@ -60,9 +58,13 @@ fn aims(lab: &Lab, sibling: &Guest<'_>) -> Aims {
     fs::write(&overlay, "of another sandbox").unwrap();
     let sockets = fs::read_dir(config.run_dir.join(sibling.id.as_str())).unwrap().flatten();
     let sockets = sockets.map(|entry| entry.path());
-    let sockets = sockets.filter(|path| path.extension().is_some_and(|end| end == "sock"));
+    // The library's own is of another type than is connected to.
+    let is_stream = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == "sock") && !path.ends_with("shim.sock")
+    };
+    let sockets = sockets.filter(is_stream);
     let sockets: Vec<PathBuf> = sockets.collect();
-    assert!(sockets.len() >= 6, "agent, monitors, shim: {sockets:?}");
+    assert!(sockets.len() >= 6, "agent, console, monitors: {sockets:?}");
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let layers = fs::read_dir(config.hot_dir.join("layers")).unwrap().flatten();
     let layer = layers.map(|entry| entry.path()).find(|path| path.extension().is_none()).unwrap();
@@ -85,6 +87,7 @@ fn aims(lab: &Lab, sibling: &Guest<'_>) -> Aims {
         ("read_memory", format!("{theirs} {mapped}")),
         ("signal", theirs.to_string()),
         ("signal", std::process::id().to_string()),
+        ("execute", "/bin/true".to_owned()),
         ("layer_mode", String::new()),
     ];
     attempts.extend(sockets.into_iter().map(|socket| ("connect", text(socket))));
@@ -102,12 +105,16 @@ fn a_vmm_that_was_taken_over_reaches_nothing_and_an_unconfined_one_all_of_it() {
     block_on(async {
         let lab_confined = lab(IsolationPolicy::Required, None).await;
         let tag = lab_confined.template("tiny", 128).await;
-        let (guest, sibling) = (lab_confined.one(&tag).await, lab_confined.one(&tag).await);
+        let (mut guest, sibling) = (lab_confined.one(&tag).await, lab_confined.one(&tag).await);
         let layers = layer_contents(&lab_confined);
         let aims_confined = aims(&lab_confined, &sibling);
         for (name, argument) in &aims_confined.attempts {
             let attempt = attempt(&lab_confined, &guest, name, argument);
-            assert!(matches!(attempt, Attempt::Refused(_)), "{name} {argument}: {attempt:?}");
+            assert!(!matches!(attempt, Attempt::Worked(_)), "{name} {argument}: {attempt:?}");
+            // QEMU's own filter ends who tries, where ours refuses.
+            if attempt == Attempt::Ended {
+                guest = lab_confined.one(&tag).await;
+            }
         }
         for place in ["/new", "/state/new", "/disk/overlays/new", "/disk/base", "/boot/kernel"] {
             let attempt = attempt(&lab_confined, &guest, "create", place);
@@ -119,11 +126,6 @@ fn a_vmm_that_was_taken_over_reaches_nothing_and_an_unconfined_one_all_of_it() {
         assert!(matches!(reopened, Attempt::Refused(_)), "{reopened:?}");
         assert!(layer_contents(&lab_confined) == layers, "a layer has changed");
         assert!(threads(&lab_confined, &guest) < THREADS_MAX);
-        for (name, argument) in DEADLY {
-            let guest = lab_confined.one(&tag).await;
-            assert_eq!(attempt(&lab_confined, &guest, name, argument), Attempt::Ended, "{name}");
-            lab_confined.wait_state(&guest.id, SandboxState::Dead).await;
-        }
         assert_eq!(sibling.sh("echo unharmed").await, "unharmed");
         assert_eq!(guest.sh("echo unharmed").await, "unharmed");
 
@@ -132,10 +134,6 @@ fn a_vmm_that_was_taken_over_reaches_nothing_and_an_unconfined_one_all_of_it() {
         let (guest, sibling) = (lab_open.one(&tag).await, lab_open.one(&tag).await);
         let aims_open = aims(&lab_open, &sibling);
         for (name, argument) in &aims_open.attempts {
-            let attempt = attempt(&lab_open, &guest, name, argument);
-            assert!(matches!(attempt, Attempt::Worked(_)), "{name} {argument}: {attempt:?}");
-        }
-        for (name, argument) in DEADLY {
             let attempt = attempt(&lab_open, &guest, name, argument);
             assert!(matches!(attempt, Attempt::Worked(_)), "{name} {argument}: {attempt:?}");
         }

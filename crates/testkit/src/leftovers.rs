@@ -34,7 +34,12 @@ impl Lab {
         }
         let hot_files = entries(&config.hot_dir.join("vms"));
         let hot_files = hot_files.iter().flat_map(|directory| entries(directory));
-        found.extend(hot_files.filter(|path| !path.ends_with("ram")));
+        // The next pause of a confined VMM finds an empty file for its device state.
+        let is_empty = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == 0);
+        let is_known = |path: &PathBuf| {
+            path.ends_with("ram") || path.ends_with("device-state") && is_empty(path)
+        };
+        found.extend(hot_files.filter(|path| !is_known(path)));
         found
     }
 

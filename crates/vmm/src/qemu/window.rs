@@ -13,6 +13,10 @@ use crate::{PausePlan, VmmError};
 impl QemuVm {
     pub(super) fn load_window(&mut self, plan: PausePlan) -> Result<(), VmmError> {
         self.resync_within(self.spec.deadlines.reply)?;
+        if let Some(jail) = &self.spec.confinement.jail {
+            // A branch that failed has removed it, and the commands may still be loaded.
+            jail::make_device_state(&plan.device_state, jail)?;
+        }
         if self.loaded.as_ref() == Some(&plan) {
             return Ok(());
         }
@@ -25,9 +29,6 @@ impl QemuVm {
     fn load_commands(&mut self, plan: &PausePlan) -> Result<(), VmmError> {
         let top = self.spec.disk.as_ref().and_then(crate::Disk::top);
         let top = top.map(|overlay| overlay.node.clone());
-        if let Some(jail) = &self.spec.confinement.jail {
-            jail::make_device_state(&plan.device_state, jail)?;
-        }
         let seen = Names::of(&self.spec).device_state(&plan.device_state);
         let filename = seen.to_string_lossy().into_owned();
         let monitors = &mut self.monitors;
