@@ -13,6 +13,11 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--release", "--locked", "-p", "forkd-cli", "-p", "forkd-shim"]);
     run_visible(&mut cargo).context("build forkd")?;
+    all_for_guests(workspace)
+}
+
+/// Builds the programs for guests only.
+pub(crate) fn all_for_guests(workspace: &Workspace) -> anyhow::Result<()> {
     agent(workspace)?;
     for_guests(workspace, "forkd-meter")?;
     witness(workspace)?;

@@ -9,6 +9,9 @@ use anyhow::{Context, bail};
 /// Naming the target keeps the agent's flags away from build scripts and macros.
 pub(crate) const AGENT_TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// The VMM's preload library, beside the program `forkd`.
+pub(crate) const SHIM: &str = "libforkd_shim.so";
+
 /// The repository and its folders. All paths are absolute.
 #[derive(Debug, Clone)]
 pub(crate) struct Workspace {
@@ -55,14 +58,20 @@ impl Workspace {
         self.root.join("build/logs").join(format!("{name}.log"))
     }
 
-    /// The released command line program.
-    pub(crate) fn forkd(&self) -> PathBuf {
-        self.target.join("release/forkd")
+    /// Where the programs are that a user runs, after `build`.
+    pub(crate) fn released(&self) -> PathBuf {
+        self.target.join("release")
     }
 
-    /// The VMM's preload library, after `build`.
-    pub(crate) fn shim(&self) -> PathBuf {
-        self.forkd().with_file_name("libforkd_shim.so")
+    /// Where the programs are that the tests run: they share their libraries with the tests, and
+    /// check their own arithmetic and assertions.
+    pub(crate) fn tested(&self) -> PathBuf {
+        self.target.join("debug")
+    }
+
+    /// The released command line program.
+    pub(crate) fn forkd(&self) -> PathBuf {
+        self.released().join("forkd")
     }
 
     /// A static program for guests.
@@ -90,14 +99,13 @@ impl Workspace {
         command
     }
 
-    /// Cargo for tests that start VMs, told where everything is.
-    pub(crate) fn cargo_for_vms(&self) -> Command {
-        let mut cargo = self.cargo();
-        cargo
-            .env("FORKD_IMAGE_DIR", self.images())
-            .env("FORKD_BIN", self.forkd())
-            .env("FORKD_SHIM", self.shim())
-            .env("FORKD_WITNESS", self.for_guests("forkd-witness"));
-        cargo
+    /// What tests that start VMs are told of where everything is; the programs are in a folder.
+    pub(crate) fn places_for_vms(&self, programs: &Path) -> [(&'static str, PathBuf); 4] {
+        [
+            ("FORKD_IMAGE_DIR", self.images()),
+            ("FORKD_BIN", programs.join("forkd")),
+            ("FORKD_SHIM", programs.join(SHIM)),
+            ("FORKD_WITNESS", self.for_guests("forkd-witness")),
+        ]
     }
 }
