@@ -9,21 +9,10 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::harness::SYSTEM_TESTS;
-use super::tier::Tier;
 use crate::command::output_logged;
 use crate::progress::Step;
 use crate::tidy::Metadata;
 use crate::workspace::Workspace;
-
-/// How the names of test programs that need kernel features start.
-const KERNEL_PREFIX: &str = "kernel_";
-
-/// The guest agent's tests in a real machine, by package and test program. They are ignored
-/// elsewhere because they are told by the environment what to boot.
-const BOOT_TESTS: (&str, &str) = ("forkd-agent", "boot");
-
-/// Two machines fit a small host; these tests spend much of their time waiting.
-const AT_ONCE: &str = "--test-threads=2";
 
 /// A program of tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,31 +61,15 @@ fn test_programs(messages: &str, metadata: &Metadata) -> Vec<TestProgram> {
     programs
 }
 
-/// What a tier runs, each with its arguments; nothing for tiers with programs of another kind.
-pub(super) fn of_tier(
-    tier: Tier,
-    programs: &[TestProgram],
-) -> Vec<(&TestProgram, &'static [&'static str])> {
-    let chosen = programs.iter().filter_map(|program| {
-        let is_boot = (&*program.package, &*program.name) == BOOT_TESTS;
-        let home = if program.package == SYSTEM_TESTS {
-            Tier::Vm
-        } else if program.name.starts_with(KERNEL_PREFIX) {
-            Tier::Kernel
-        } else {
-            Tier::Pure
-        };
-        let arguments: &[&str] = match tier {
-            Tier::Vm if is_boot => &["--ignored", AT_ONCE],
-            Tier::Vm => &[AT_ONCE],
-            _ => &[],
-        };
-        (home == tier || is_boot && tier == Tier::Vm).then_some((program, arguments))
-    });
-    chosen.collect()
-}
-
 impl TestProgram {
+    /// For tests.
+    #[cfg(test)]
+    pub(super) fn named(package: &str, name: &str) -> Self {
+        let path = PathBuf::from(format!("/t/{name}-1"));
+        let folder = PathBuf::from("/w").join(package);
+        Self { package: package.to_owned(), name: name.to_owned(), path, folder }
+    }
+
     /// Runs it as `cargo test` would, told where everything is.
     pub(super) fn command(&self, workspace: &Workspace) -> Command {
         let images = workspace.images();
@@ -127,20 +100,6 @@ pub(super) fn system_test<'a>(
 mod tests {
     use super::*;
 
-    fn program(package: &str, name: &str) -> TestProgram {
-        let path = PathBuf::from(format!("/t/{name}-1"));
-        TestProgram {
-            package: package.to_owned(),
-            name: name.to_owned(),
-            path,
-            folder: PathBuf::from("/w").join(package),
-        }
-    }
-
-    fn names(tier: Tier, programs: &[TestProgram]) -> Vec<&str> {
-        of_tier(tier, programs).iter().map(|(program, _)| &*program.name).collect()
-    }
-
     #[test]
     fn test_programs_are_found_among_cargos_messages() {
         let packages = serde_json::json!({"packages": [{
@@ -164,33 +123,8 @@ mod tests {
             message("answers", true, Some("/t/answers-1")),
         ];
         let found = test_programs(&messages.join("\n"), &metadata);
+        let program = TestProgram::named;
         assert_eq!(found, [program("forkd-sys", "answers"), program("forkd-sys", "wire")]);
-    }
-
-    #[test]
-    fn test_programs_are_in_the_tier_that_their_name_says() {
-        let programs = [program("forkd-sys", "forkd_sys"), program("forkd-sys", "kernel_faults")];
-        assert_eq!(names(Tier::Pure, &programs), ["forkd_sys"]);
-        assert_eq!(names(Tier::Kernel, &programs), ["kernel_faults"]);
-        assert!(names(Tier::Vm, &programs).is_empty() && names(Tier::Fuzz, &programs).is_empty());
-    }
-
-    #[test]
-    fn the_system_tests_are_the_vm_tier_and_no_other() {
-        let programs = [program(SYSTEM_TESTS, "vm_branch"), program(SYSTEM_TESTS, "kernel_x")];
-        assert_eq!(names(Tier::Vm, &programs), ["vm_branch", "kernel_x"]);
-        assert!(names(Tier::Kernel, &programs).is_empty());
-        assert!(names(Tier::Pure, &programs).is_empty());
-        assert!(system_test(&programs, "vm_branch").is_ok());
-        assert!(system_test(&programs, "vm_kvm").unwrap_err().to_string().contains("vm_kvm"));
-    }
-
-    #[test]
-    fn the_guest_agents_boot_tests_run_in_the_vm_tier_although_they_are_ignored_elsewhere() {
-        let programs = [program("forkd-agent", "boot"), program("forkd-agent", "socket")];
-        let vm = of_tier(Tier::Vm, &programs);
-        assert_eq!(vm.len(), 1);
-        assert!(vm[0].1.contains(&"--ignored"));
-        assert!(names(Tier::Pure, &programs).contains(&"boot"), "it is counted as ignored");
+        assert!(system_test(&found, "wire").unwrap_err().to_string().contains("wire"));
     }
 }

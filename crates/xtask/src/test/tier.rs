@@ -4,13 +4,23 @@ use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::harness::Harness;
+use super::harness::{Harness, SYSTEM_TESTS};
 use super::libtest::Counts;
-use super::programs::{self, TestProgram};
+use super::programs::TestProgram;
 use super::{kvm, sdk};
 use crate::fuzz;
 use crate::node;
 use crate::workspace::Workspace;
+
+/// How the names of test programs that need kernel features start.
+const KERNEL_PREFIX: &str = "kernel_";
+
+/// The guest agent's tests in a real machine, by package and test program. They are ignored
+/// elsewhere because they are told by the environment what to boot.
+const BOOT_TESTS: (&str, &str) = ("forkd-agent", "boot");
+
+/// Two machines fit a small host; these tests spend much of their time waiting.
+const AT_ONCE: &str = "--test-threads=2";
 
 /// How long the tier searches in each fuzz target; `make fuzz SECONDS=` for longer.
 const FUZZ_SECONDS: u64 = 8;
@@ -102,13 +112,34 @@ impl Outcome {
     }
 }
 
+/// What a tier runs, each with its arguments; nothing for tiers with programs of another kind.
+fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<(&TestProgram, &'static [&'static str])> {
+    let chosen = programs.iter().filter_map(|program| {
+        let is_boot = (&*program.package, &*program.name) == BOOT_TESTS;
+        let home = if program.package == SYSTEM_TESTS {
+            Tier::Vm
+        } else if program.name.starts_with(KERNEL_PREFIX) {
+            Tier::Kernel
+        } else {
+            Tier::Pure
+        };
+        let arguments: &[&str] = match tier {
+            Tier::Vm if is_boot => &["--ignored", AT_ONCE],
+            Tier::Vm => &[AT_ONCE],
+            _ => &[],
+        };
+        (home == tier || is_boot && tier == Tier::Vm).then_some((program, arguments))
+    });
+    chosen.collect()
+}
+
 /// Runs a tier.
 pub(super) fn run(
     workspace: &Workspace,
     tier: Tier,
     all: &[TestProgram],
 ) -> anyhow::Result<Outcome> {
-    let programs = programs::of_tier(tier, all);
+    let programs = of_tier(tier, all);
     if programs.is_empty() && !tier.has_own_programs() {
         return Ok(Outcome::Absent);
     }
@@ -216,6 +247,44 @@ fn has_ptrace_capability(status: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn names(tier: Tier, programs: &[TestProgram]) -> Vec<&str> {
+        of_tier(tier, programs).iter().map(|(program, _)| &*program.name).collect()
+    }
+
+    #[test]
+    fn test_programs_are_in_the_tier_that_their_name_says() {
+        let programs = [
+            TestProgram::named("forkd-sys", "forkd_sys"),
+            TestProgram::named("forkd-sys", "kernel_faults"),
+        ];
+        assert_eq!(names(Tier::Pure, &programs), ["forkd_sys"]);
+        assert_eq!(names(Tier::Kernel, &programs), ["kernel_faults"]);
+        assert!(names(Tier::Vm, &programs).is_empty() && names(Tier::Fuzz, &programs).is_empty());
+    }
+
+    #[test]
+    fn the_system_tests_are_the_vm_tier_and_no_other() {
+        let programs = [
+            TestProgram::named(SYSTEM_TESTS, "vm_branch"),
+            TestProgram::named(SYSTEM_TESTS, "kernel_x"),
+        ];
+        assert_eq!(names(Tier::Vm, &programs), ["vm_branch", "kernel_x"]);
+        assert!(names(Tier::Kernel, &programs).is_empty());
+        assert!(names(Tier::Pure, &programs).is_empty());
+    }
+
+    #[test]
+    fn the_guest_agents_boot_tests_run_in_the_vm_tier_although_they_are_ignored_elsewhere() {
+        let programs = [
+            TestProgram::named("forkd-agent", "boot"),
+            TestProgram::named("forkd-agent", "socket"),
+        ];
+        let vm = of_tier(Tier::Vm, &programs);
+        assert_eq!(vm.len(), 1);
+        assert!(vm[0].1.contains(&"--ignored"));
+        assert!(names(Tier::Pure, &programs).contains(&"boot"), "it is counted as ignored");
+    }
 
     #[test]
     fn the_document_lists_the_tiers_in_their_order() {
