@@ -15,6 +15,7 @@ use forkd_engine::guest::{
 use forkd_protocol::{Reply, Request};
 use forkd_types::ProcessId;
 use forkd_types::limit::{PROCESS_OUTPUT_BYTES_MAX, PROCESSES_PER_SANDBOX_MAX};
+use rustix::process::{Pid, test_kill_process_group};
 
 const KEPT: u64 = PROCESS_OUTPUT_BYTES_MAX as u64;
 
@@ -309,17 +310,15 @@ async fn signals_limits_of_time_and_removal_end_the_whole_group() {
     let exit = ExecExit { exit_code: 137, signal: Some(9), timed_out: true };
     assert_eq!((seen.end, &seen.stdout[..]), (Some(ProcessEnd::Exited(exit)), &b"here\n"[..]));
 
-    let (go, mark) = (local.path("go"), local.path("mark"));
-    let script = format!("echo x; (until test -e {go}; do sleep 0.05; done; touch {mark}) & wait");
-    let process = table.start(&agent, shell(&script)).await.unwrap();
+    let process = table.start(&agent, shell("echo x; (sleep 60; true) & wait")).await.unwrap();
+    let group = Pid::from_raw(process.pid.try_into().unwrap()).unwrap();
+    assert!(test_kill_process_group(group).is_ok(), "it has a group of its own");
     let mut reader = table.read(&process.id, None).unwrap();
     next(&mut reader).await;
     table.remove(&process.id).unwrap();
     assert!(matches!(read_all(&mut reader).await.end, Some(ProcessEnd::Lost { .. })));
     assert!(matches!(table.view(&process.id), Err(ProcessError::Unknown { .. })));
-    std::fs::write(go, "").unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(!std::fs::exists(&mark).unwrap(), "the removed process went on");
+    wait_until("the whole group is gone", || test_kill_process_group(group).is_err()).await;
 }
 
 #[tokio::test]

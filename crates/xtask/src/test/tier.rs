@@ -1,8 +1,13 @@
 //! One tier of tests: whether this machine can run it, running it.
 
+use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::anyhow;
 
 use super::harness::{Harness, SYSTEM_TESTS};
 use super::libtest::Counts;
@@ -21,6 +26,12 @@ const BOOT_TESTS: (&str, &str) = ("forkd-agent", "boot");
 
 /// Two machines fit a small host; these tests spend much of their time waiting.
 const AT_ONCE: &str = "--test-threads=2";
+
+/// The test programs that take longest, the longest first: none shall be left alone at the end.
+const LONGEST: [&str; 4] = ["vm_branch", "vm_faults", "vm_prove", "vm_cli"];
+
+/// Programs of the VM tier that run at the same time.
+const VM_PROGRAMS_AT_ONCE: usize = 2;
 
 /// How long the tier searches in each fuzz target; `make fuzz SECONDS=` for longer.
 const FUZZ_SECONDS: u64 = 8;
@@ -84,6 +95,11 @@ impl Tier {
         }
     }
 
+    /// In the names of its logs.
+    fn word(self) -> String {
+        self.name().to_lowercase()
+    }
+
     /// Why this machine cannot run it.
     fn obstacle(self) -> Option<String> {
         match self {
@@ -112,8 +128,8 @@ impl Outcome {
     }
 }
 
-/// What a tier runs, each with its arguments; nothing for tiers with programs of another kind.
-fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<(&TestProgram, &'static [&'static str])> {
+/// What a tier runs, what takes longest first; nothing for tiers with programs of another kind.
+fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<Invocation<'_>> {
     let chosen = programs.iter().filter_map(|program| {
         let is_boot = (&*program.package, &*program.name) == BOOT_TESTS;
         let home = if program.package == SYSTEM_TESTS {
@@ -130,7 +146,10 @@ fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<(&TestProgram, &'static 
         };
         (home == tier || is_boot && tier == Tier::Vm).then_some((program, arguments))
     });
-    chosen.collect()
+    let mut chosen: Vec<_> = chosen.collect();
+    let rank = |program: &TestProgram| LONGEST.iter().position(|name| *name == program.name);
+    chosen.sort_by_key(|(program, _)| rank(program).unwrap_or(LONGEST.len()));
+    chosen
 }
 
 /// Runs a tier.
@@ -146,7 +165,7 @@ pub(super) fn run(
     if let Some(reason) = tier.obstacle() {
         return Ok(Outcome::NotRun(reason));
     }
-    let log = workspace.log(&format!("test-{}", tier.name().to_lowercase()));
+    let log = workspace.log(&format!("test-{}", tier.word()));
     let mut harness = Harness::new(tier.name(), &log)?;
     harness.say("begins");
     let mut trouble = None;
@@ -164,19 +183,60 @@ pub(super) fn run(
         Ok(false) => trouble = Some("a test program died".to_owned()),
         Err(error) => trouble = Some(format!("{error:#}")),
     }
-    for (program, arguments) in programs {
-        let mut command = program.command(workspace);
-        if !harness.run(&program.name, command.args(arguments))? {
-            trouble = Some(format!("{} failed or died", program.name));
-        }
+    let mut counts = harness.counts;
+    for ran in run_programs(workspace, tier, programs)? {
+        trouble = ran.trouble.or(trouble);
+        counts.add(ran.counts);
     }
-    let counts = harness.counts;
     let error = if counts.failed > 0 || !counts.failures.is_empty() {
         Some("tests failed".to_owned())
     } else {
         trouble.or_else(|| (counts.ran() == 0).then(|| "no test ran".to_owned()))
     };
+    // Test programs have logs of their own beside it.
+    let log = workspace.log(&format!("test-{}*", tier.word()));
     Ok(Outcome::Ran { counts, error, log })
+}
+
+/// A test program and its arguments.
+type Invocation<'a> = (&'a TestProgram, &'static [&'static str]);
+
+/// What became of a test program.
+struct Ran {
+    counts: Counts,
+    trouble: Option<String>,
+}
+
+/// Runs test programs. Those of the VM tier run two at a time, each with a log of its own: a test
+/// waits for its guest more than half of its time.
+fn run_programs(
+    workspace: &Workspace,
+    tier: Tier,
+    programs: Vec<Invocation<'_>>,
+) -> anyhow::Result<Vec<Ran>> {
+    let workers = if tier == Tier::Vm { VM_PROGRAMS_AT_ONCE } else { 1 };
+    let left = Mutex::new(VecDeque::from(programs));
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let next = left.lock().map_err(|_| anyhow!("a thread died"))?.pop_front();
+            let Some((program, arguments)) = next else { return anyhow::Ok(done) };
+            let log = workspace.log(&format!("test-{}-{}", tier.word(), program.name));
+            let mut harness = Harness::new(tier.name(), &log)?;
+            let mut command = program.command(workspace);
+            let well = harness.run(&program.name, command.args(arguments))?;
+            let trouble = (!well).then(|| format!("{} failed or died", program.name));
+            done.push(Ran { counts: harness.counts, trouble });
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let mut done = Vec::new();
+        for worker in workers {
+            done.extend(worker.join().map_err(|_| anyhow!("a thread died"))??);
+        }
+        Ok(done)
+    })
 }
 
 /// Runs the examples in the documentation of the crates.
