@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::harness::Harness;
 use super::pytest;
 use crate::conformance::Language;
+use crate::generate;
 use crate::node::Node;
 use crate::python::Python;
 use crate::workspace::Workspace;
@@ -18,10 +19,19 @@ const RECIPES: &str = "test_recipes";
 
 /// The tests of the Python SDK that need no daemon. Tells whether the program ended well.
 pub(super) fn python(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
-    let tests = Python::prepare(workspace)?.tests();
+    let python = Python::prepare(workspace)?;
     harness.begin("Python")?;
     let errors = harness.errors()?;
-    follow(Language::Python, tests, errors, |line| harness.line(line).map(drop))
+    let well =
+        follow(Language::Python, python.tests(), errors, |line| harness.line(line).map(drop));
+    harness.begin("generated files")?;
+    let mut check = generate::sdk_check(&python);
+    let status = check.stdin(Stdio::null()).stdout(harness.errors()?).stderr(harness.errors()?);
+    let is_current = status.status().context("start the generator")?.success();
+    let (word, counts) = if is_current { ("ok", "1 passed; 0") } else { ("FAILED", "0 passed; 1") };
+    harness.line(format!("test generated::the_sdks_are_current ... {word}\n").as_bytes())?;
+    harness.line(format!("test result: {word}. {counts} failed\n").as_bytes())?;
+    well
 }
 
 /// The same of the TypeScript SDK.
