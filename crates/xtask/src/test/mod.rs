@@ -13,7 +13,7 @@
 //!
 //! Guarantees: a tier that could not run is reported with the reason, never counted as passed. A
 //! tier with test programs of which no test ran has failed. With `--require-all` (continuous
-//! integration) a tier that could not run has failed too. Each crate is compiled once.
+//! integration) a tier that could not run has failed too. The tiers share one build.
 
 mod harness;
 mod kvm;
