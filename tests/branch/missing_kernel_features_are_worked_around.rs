@@ -5,10 +5,8 @@
 //! writer is branched twice in every mode, and each child's writer checks its memory against its
 //! registers. Breaks when a fallback finds too few dirty pages or leaves pages protected.
 
-use std::time::Duration;
-
 use forkd_engine::{EngineError, HostFeatures};
-use forkd_testkit::{Guest, Lab, block_on};
+use forkd_testkit::{Guest, Lab, SOON, block_on};
 use forkd_types::BranchMode;
 
 /// A thread writes rising numbers over 4 MiB; `check` compares all pages with what it wrote last.
@@ -28,7 +26,7 @@ async fn check(guest: &Guest<'_>, what: &str) {
     let before: u64 = guest.eval("written").await.parse().unwrap();
     let begun = std::time::Instant::now();
     while guest.eval("written").await.parse::<u64>().unwrap() < before + 3000 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}: the writer stands still");
+        assert!(begun.elapsed() < SOON, "{what}: the writer stands still");
     }
     assert_eq!(guest.eval("torn").await, "0", "{what}");
 }

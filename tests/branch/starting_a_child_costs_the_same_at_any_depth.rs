@@ -3,8 +3,9 @@
 //!
 //! Method: a line of branches of branches down to depth 50, of an image without a disk; and a
 //! snapshot whose delta has every other page of a large blob. Children of these and of a shallow
-//! snapshot are started in turns, and the shortest start of each compared. Breaks when
-//! thousands of runs are mapped at every start, or a layer costs a child half a per cent of it.
+//! snapshot are started in turns, and the shortest start of each compared, after more turns where
+//! the host is busy. Breaks when thousands of runs are mapped at every start, or a layer costs a
+//! child half a per cent of it.
 
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ use forkd_testkit::{Guest, Lab, block_on};
 use forkd_types::SnapshotTag;
 
 const DEPTH: usize = 50;
+/// Turns on an idle host, and on one that is so busy that no start may have been spared so far.
 const STARTS: usize = 9;
+const STARTS_MOST: usize = 60;
 
 /// Branches and goes on in the child.
 async fn step(guest: Guest<'_>) -> (SnapshotTag, Guest<'_>) {
@@ -21,19 +24,22 @@ async fn step(guest: Guest<'_>) -> (SnapshotTag, Guest<'_>) {
     (tag, children.pop().unwrap())
 }
 
-/// The shortest start of children of `plain` and of `other`: other work on the host touches it
-/// least.
-async fn starts(lab: &Lab, plain: &SnapshotTag, other: &SnapshotTag) -> [Duration; 2] {
+/// Whether the shortest start of children of `other` takes at most half as long again as that of
+/// `plain`. Other work on the host touches the shortest least, and less the more there are.
+async fn assert_alike(lab: &Lab, plain: &SnapshotTag, other: &SnapshotTag) {
     let mut shortest = [Duration::MAX; 2];
-    for _ in 0..STARTS {
+    for turn in 1..=STARTS_MOST {
         for (tag, shortest) in [plain, other].into_iter().zip(&mut shortest) {
             let child = lab.one(tag).await;
             let started_in = lab.engine.sandbox(&child.id).unwrap().started_in.unwrap();
             *shortest = started_in.min(*shortest);
             child.remove().await;
         }
+        if turn >= STARTS && shortest[1] < shortest[0] + shortest[0] / 2 {
+            return;
+        }
     }
-    shortest
+    panic!("{plain}: {:?}, {other}: {:?}", shortest[0], shortest[1]);
 }
 
 #[test]
@@ -60,8 +66,7 @@ fn a_child_of_the_fiftieth_generation_starts_as_fast_as_one_of_the_first() {
         guest.remove().await;
         lab.wait_durable(&deep).await;
         assert_eq!(lab.one(&deep).await.sh(state).await, expected);
-        let [plain, other] = starts(&lab, &shallow, &deep).await;
-        assert!(other < plain + plain / 2, "depth 2: {plain:?}, depth {DEPTH}: {other:?}");
+        assert_alike(&lab, &shallow, &deep).await;
     });
 }
 
@@ -85,7 +90,6 @@ fn a_child_of_a_ragged_snapshot_starts_as_fast_as_one_of_a_smooth_one() {
         assert!(maps.lines().count() < 2048, "{} mappings", maps.lines().count());
         assert_eq!(child.eval(digest).await, expected);
         child.remove().await;
-        let [plain, other] = starts(&lab, &smooth, &ragged).await;
-        assert!(other < plain + plain / 2, "smooth: {plain:?}, ragged: {other:?}");
+        assert_alike(&lab, &smooth, &ragged).await;
     });
 }

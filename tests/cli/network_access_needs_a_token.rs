@@ -10,7 +10,9 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use forkd_testkit::SOON;
 
 use crate::forkd::Forkd;
 
@@ -74,7 +76,7 @@ fn a_daemon_on_the_network_answers_only_with_a_token() {
     let begun = Instant::now();
     while !ask(Some(TOKEN), &url).0 {
         let log = fs::read_to_string(forkd.home().join("serve.log")).unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}: {log}", ask(Some(TOKEN), &url));
+        assert!(begun.elapsed() < SOON, "{:?}: {log}", ask(Some(TOKEN), &url));
     }
     for token in [None, Some("c2VjcmV0LXNlY3JldC1zZWNyZXq")] {
         let (done, error) = ask(token, &url);

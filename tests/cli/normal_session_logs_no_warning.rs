@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use forkd_testkit::SOON;
 use serde_json::Value;
 
 use crate::forkd::Forkd;
@@ -49,7 +50,7 @@ fn wait_all_durable(forkd: &Forkd) {
     let begun = Instant::now();
     let is_durable = |snapshot: &Value| snapshot["durable"] == true;
     while !forkd.json(&["snapshots"]).as_array().unwrap().iter().all(is_durable) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "a snapshot is not durable");
+        assert!(begun.elapsed() < SOON, "a snapshot is not durable");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -5,9 +5,8 @@
 //! disk. Breaks when QEMU stops the vCPUs, as it does by default.
 
 use std::fs;
-use std::time::Duration;
 
-use forkd_testkit::{Lab, SmallTmpfs, block_on};
+use forkd_testkit::{Lab, SOON, SmallTmpfs, block_on};
 
 use crate::scene::ALONE;
 
@@ -26,7 +25,7 @@ fn a_guest_whose_disk_has_no_space_gets_an_error_and_runs_on() {
         let filler = small.path().join("filler");
         SmallTmpfs::fill_up(&filler);
         let write = source.try_sh("dd if=/dev/zero of=/srv/big bs=1M count=8 conv=fsync 2>&1");
-        let write = tokio::time::timeout(Duration::from_secs(30), write).await;
+        let write = tokio::time::timeout(SOON, write).await;
         let write = write.expect("the guest runs").unwrap();
         assert_ne!(write.code, 0, "{}", write.stdout);
         assert_eq!(source.sh("echo alive").await, "alive");

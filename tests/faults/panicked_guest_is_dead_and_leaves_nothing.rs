@@ -4,9 +4,7 @@
 //! Method: the guest is told to panic. Breaks when the end of the VMM is missed, or a request waits
 //! without end.
 
-use std::time::Duration;
-
-use forkd_testkit::{Lab, block_on};
+use forkd_testkit::{Lab, SOON, block_on};
 use forkd_types::SandboxState;
 
 use crate::scene::ALONE;
@@ -19,7 +17,7 @@ fn a_guest_whose_kernel_panics_is_dead_and_leaves_nothing() {
         let source = lab.tiny().await;
         lab.wait_durable(&"tiny-128".parse().unwrap()).await;
         let panic = source.try_sh("echo c > /proc/sysrq-trigger");
-        let panic = tokio::time::timeout(Duration::from_secs(20), panic).await;
+        let panic = tokio::time::timeout(SOON, panic).await;
         assert!(panic.expect("the request ends").is_err());
         lab.wait_state(&source.id, SandboxState::Dead).await;
         let console = lab.engine.console_log(&source.id).unwrap();

@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 
 use forkd_engine::guest::ExecRequest;
 use forkd_engine::{BranchProbe, Engine, EngineError, ProbedBranch, VmmError};
-use forkd_testkit::{Guest, Lab, SmallTmpfs};
+use forkd_testkit::{Guest, Lab, SOON, SmallTmpfs};
 use forkd_types::limit::Deadlines;
 use forkd_types::{BranchPhase, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
 use rustix::process::{Pid, Signal, kill_process};
-
-/// Longest wait for something that must happen soon.
-const SOON: Duration = Duration::from_secs(120);
 
 /// Tests of this program count descriptors of the process: one at a time.
 pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -134,7 +131,9 @@ impl Saboteur {
             Fault::VmmKilled => {
                 kill_process(blow.vmm, Signal::KILL).unwrap();
                 let begun = Instant::now();
-                while state_of(blow.vmm) != Some('Z') && begun.elapsed() < SOON {
+                // It is gone if its end has been collected already.
+                while !matches!(state_of(blow.vmm), None | Some('Z')) {
+                    assert!(begun.elapsed() < SOON, "the VMM does not end");
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
@@ -241,7 +240,7 @@ impl Scene {
             if fault == Fault::Silence {
                 config.deadlines = Deadlines {
                     reply: Duration::from_secs(3),
-                    pause_reply: Duration::from_millis(700),
+                    pause_reply: Duration::from_secs(3),
                     ..Deadlines::default()
                 };
             }
@@ -369,10 +368,16 @@ impl Scene {
     async fn check_silent(&self, cell: &str, source: &Source<'_>, phase: BranchPhase) {
         if phase < BranchPhase::Sweep {
             // The branch is answered before the source is looked at.
-            tokio::time::sleep(Duration::from_millis(600)).await;
-            let shown = self.lab.engine.sandbox(&source.guest.id).unwrap();
-            assert_eq!(shown.state, SandboxState::Branching, "{cell}");
-            let error = shown.error.unwrap_or_default();
+            let begun = Instant::now();
+            let error = loop {
+                let shown = self.lab.engine.sandbox(&source.guest.id).unwrap();
+                assert_eq!(shown.state, SandboxState::Branching, "{cell}");
+                if let Some(error) = shown.error {
+                    break error;
+                }
+                assert!(begun.elapsed() < SOON, "{cell}: nothing is said of the source");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            };
             assert!(error.contains("has not confirmed that it runs"), "{cell}: {error}");
             let error = source.guest.try_branch_as(&"while-silent".parse().unwrap()).await;
             let error = error.unwrap_err().to_string();

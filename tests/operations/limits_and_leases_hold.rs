@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use forkd_engine::{BranchRequest, EngineError, Limits, Sandbox, SandboxOptions, Wait};
-use forkd_testkit::{Guest, Lab, block_on};
+use forkd_testkit::{Guest, Lab, SOON, block_on};
 use forkd_types::{BranchMode, ByteCount, SandboxState, SnapshotTag};
 
 #[test]
@@ -73,7 +73,7 @@ async fn start(lab: &Lab, tag: &SnapshotTag, ttl: Option<u64>, idle: Option<u64>
 async fn wait_gone(lab: &Lab, sandbox: &Sandbox) {
     let begun = Instant::now();
     while lab.engine.sandbox(&sandbox.id).is_ok() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{} lives on", sandbox.id);
+        assert!(begun.elapsed() < SOON, "{} lives on", sandbox.id);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

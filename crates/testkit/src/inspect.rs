@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal};
 use crate::Lab;
 
 /// Longest wait for something that must happen soon.
-const SOON: Duration = Duration::from_secs(120);
+pub const SOON: Duration = Duration::from_secs(120);
 
 impl Lab {
     /// How many live VMMs name this lab's run directory on their command line.

@@ -21,6 +21,7 @@ mod witness;
 
 pub use contract::ContractProxy;
 pub use environment::{Lab, block_on};
+pub use inspect::SOON;
 pub use mutation::Mutation;
 pub use reference::{Comparison, ReferenceProbe};
 pub use sandbox::{Guest, Output};

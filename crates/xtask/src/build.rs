@@ -14,10 +14,15 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     let packages = ["-p", "forkd-cli", "-p", "forkd-shim", "-p", "forkd-launcher"];
     cargo.args(["build", "--release", "--locked"]).args(packages);
     run_visible(&mut cargo).context("build forkd")?;
+    all_for_guests(workspace)
+}
+
+/// Builds the programs for guests only.
+pub(crate) fn all_for_guests(workspace: &Workspace) -> anyhow::Result<()> {
     agent(workspace)?;
     for_guests(workspace, "forkd-meter")?;
     witness(workspace)?;
-    probe_shim(workspace)
+    Ok(())
 }
 
 /// Builds the guest agent.
@@ -31,7 +36,7 @@ pub(crate) fn witness(workspace: &Workspace) -> anyhow::Result<PathBuf> {
 }
 
 /// Builds the preload library for tests of isolation.
-fn probe_shim(workspace: &Workspace) -> anyhow::Result<()> {
+pub(crate) fn probe_shim(workspace: &Workspace) -> anyhow::Result<()> {
     let mut cargo = workspace.cargo();
     cargo
         .args(["build", "--quiet", "--locked", "-p", "forkd-shim", "--features", "probe"])

@@ -18,10 +18,7 @@ const TAIL_LINES: usize = 20;
 /// the output and the path of the log.
 pub(crate) fn run_logged(step: &Step, mut command: Command, log: &Path) -> anyhow::Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
-    if let Some(folder) = log.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    }
-    let mut file = File::create(log).with_context(|| format!("create {}", log.display()))?;
+    let mut file = create(log)?;
     let (reader, writer) = std::io::pipe().context("create a pipe")?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn().with_context(|| format!("start {program}"))?;
@@ -40,6 +37,38 @@ pub(crate) fn run_logged(step: &Step, mut command: Command, log: &Path) -> anyho
         bail!("{program} failed ({status}); {}", tail(log)?);
     }
     Ok(())
+}
+
+/// The standard output of a long command as text; its error output goes to `log`, and the step
+/// shows how far it is.
+pub(crate) fn output_logged(
+    step: &Step,
+    mut command: Command,
+    log: &Path,
+) -> anyhow::Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let file = create(log)?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
+    let mut child = command.spawn().with_context(|| format!("start {program}"))?;
+    let stdout = child.stdout.take().context("the output is piped")?;
+    let mut text = String::new();
+    for (number, line) in BufReader::new(stdout).lines().enumerate() {
+        text += &line.with_context(|| format!("read what {program} prints"))?;
+        text.push('\n');
+        step.detail(&format!("{number}"));
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("{program} failed ({status}); {}", tail(log)?);
+    }
+    Ok(text)
+}
+
+fn create(log: &Path) -> anyhow::Result<File> {
+    if let Some(folder) = log.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    File::create(log).with_context(|| format!("create {}", log.display()))
 }
 
 /// The standard output of a short command as text.

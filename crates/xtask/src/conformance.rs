@@ -1,6 +1,7 @@
 //! `conformance`: the SDKs against daemons of their own with real guests: the scenarios, the code
 //! blocks of the documents, and the recipes that use an SDK.
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::command::run_visible;
@@ -35,10 +36,11 @@ pub(crate) enum Language {
 impl Language {
     pub(crate) const ALL: [Self; 2] = [Self::Python, Self::TypeScript];
 
-    /// What plays everything with this SDK.
+    /// What plays everything with this SDK; `programs` is the folder of the program `forkd`.
     pub(crate) fn player(
         self,
         workspace: &Workspace,
+        programs: &Path,
         arguments: &[String],
     ) -> anyhow::Result<Command> {
         let python = Python::prepare(workspace)?;
@@ -58,7 +60,7 @@ impl Language {
                 tests
             }
         };
-        player.env("FORKD", workspace.forkd()).env("FORKD_IMAGE_DIR", workspace.images());
+        player.env("FORKD", programs.join("forkd")).env("FORKD_IMAGE_DIR", workspace.images());
         Ok(player)
     }
 }
@@ -72,7 +74,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     let mut well = true;
     for language in Language::ALL {
         if options.languages.is_empty() || options.languages.contains(&language) {
-            let mut player = language.player(workspace, &options.arguments)?;
+            let mut player =
+                language.player(workspace, &workspace.released(), &options.arguments)?;
             well &= run_visible(&mut player).is_ok();
         }
     }

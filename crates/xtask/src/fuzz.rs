@@ -13,7 +13,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::progress::say;
+use crate::command::{run_logged, run_visible};
+use crate::progress::{Step, say};
 use crate::workspace::Workspace;
 
 /// The package.
@@ -49,7 +50,7 @@ pub(crate) struct Report {
 /// Searches; the exit code tells whether nothing was found.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
     let mut found = false;
-    for report in search(workspace, &options.targets, options.seconds)? {
+    for report in search(workspace, &options.targets, options.seconds, None)? {
         match &report.outcome {
             Ok(executed) => say(&format!("{:16} {executed:>9} inputs, all well", report.target)),
             Err(what) => say(&format!("{:16} {what}", report.target)),
@@ -59,11 +60,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     Ok(if found { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Searches in the targets of these names, or in all, for so many seconds in each.
+/// Searches in the targets of these names, or in all, for so many seconds in each. What the build
+/// says goes to `log`, if there is one.
 pub(crate) fn search(
     workspace: &Workspace,
     only: &[String],
     seconds: u64,
+    log: Option<&Path>,
 ) -> anyhow::Result<Vec<Report>> {
     let folder = workspace.root.join("build/fuzz");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
@@ -73,7 +76,7 @@ pub(crate) fn search(
     }
     let chosen: Vec<_> =
         all.into_iter().filter(|name| only.is_empty() || only.contains(name)).collect();
-    build(workspace, &folder, &chosen)?;
+    build(workspace, &folder, &chosen, log)?;
     let mut reports = Vec::new();
     for names in chosen.chunks(AT_ONCE) {
         let searches: Vec<_> = names
@@ -87,7 +90,12 @@ pub(crate) fn search(
     Ok(reports)
 }
 
-fn build(workspace: &Workspace, folder: &Path, chosen: &[String]) -> anyhow::Result<()> {
+fn build(
+    workspace: &Workspace,
+    folder: &Path,
+    chosen: &[String],
+    log: Option<&Path>,
+) -> anyhow::Result<()> {
     let seeds = ["run", "--quiet", "--locked", "-p", PACKAGE, "--bin", "fuzz-seeds", "--"];
     let seeds = workspace.cargo().args(seeds).arg(folder).status()?;
     let engines = ["build", "--locked", "-p", PACKAGE, "--features", "engine"];
@@ -96,10 +104,14 @@ fn build(workspace: &Workspace, folder: &Path, chosen: &[String]) -> anyhow::Res
     for name in chosen {
         cargo.args(["--bin", name]);
     }
-    if !seeds.success() || !cargo.status()?.success() {
-        bail!("the fuzz targets could not be built");
+    if !seeds.success() {
+        bail!("the seeds could not be written");
     }
-    Ok(())
+    let built = match log {
+        Some(log) => run_logged(&Step::start("build the fuzz targets"), cargo, log),
+        None => run_visible(&mut cargo),
+    };
+    built.context("the fuzz targets could not be built")
 }
 
 /// The names of the targets, which are those of the programs.

@@ -4,7 +4,7 @@
 //! Guarantees: a file that is made later from one that is made earlier is made from its current
 //! form. A generator that did not run has failed.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::bail;
 
@@ -15,6 +15,9 @@ use crate::workspace::Workspace;
 
 /// Set for the test of a [`How::Test`], which then writes the file.
 const WRITE: &str = "FORKD_UPDATE";
+
+/// Generates what the SDKs have of it.
+const SDK_SCRIPT: &str = "scripts/generate.py";
 
 /// All generated files, in the order in which they are made.
 const GENERATORS: [Generator; 3] = [
@@ -28,7 +31,7 @@ const GENERATORS: [Generator; 3] = [
     },
     Generator {
         files: "models, errors and synchronous classes of sdk/python and sdk/typescript",
-        how: How::Script("scripts/generate.py"),
+        how: How::Script(SDK_SCRIPT),
     },
 ];
 
@@ -76,6 +79,13 @@ pub(crate) fn stale(workspace: &Workspace) -> Vec<&'static str> {
         }
     }
     stale
+}
+
+/// Tells whether the SDKs' files are current. The unit tests tell it of the others.
+pub(crate) fn sdk_check(python: &Python) -> Command {
+    let mut check = python.command();
+    check.args([SDK_SCRIPT, "--check"]);
+    check
 }
 
 impl Generator {

@@ -4,14 +4,18 @@
 //! step prints one line when it starts and one when it ends.
 
 use std::io::IsTerminal;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+/// The spinners of all steps: several may run at once.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// Prints one line of talk to standard error.
 #[expect(clippy::print_stderr, reason = "the one place where xtask talks to its user")]
 pub(crate) fn say(line: &str) {
-    eprintln!("{line}");
+    BARS.suspend(|| eprintln!("{line}"));
 }
 
 /// A step in progress. Dropping it without [`Step::done`] erases the spinner.
@@ -29,7 +33,7 @@ impl Step {
             say(&format!("{name} ..."));
             return Self { bar: None, name: name.to_owned(), started };
         }
-        let bar = ProgressBar::new_spinner();
+        let bar = BARS.add(ProgressBar::new_spinner());
         if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {wide_msg}") {
             bar.set_style(style);
         }

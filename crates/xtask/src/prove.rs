@@ -22,7 +22,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     setup::run(workspace)?;
     build::run(workspace)?;
     images::run(workspace, &images::Options::default())?;
-    let mut cargo = workspace.cargo_for_vms();
+    let mut cargo = workspace.cargo();
+    cargo.envs(workspace.places_for_vms(&workspace.released()));
     cargo.args(["test", "--locked", "-p", "forkd-system-tests", "--test", "vm_prove"]).args([
         "branches_of_writing_sources",
         "--",

@@ -9,6 +9,11 @@ use anyhow::{Context, bail};
 /// Naming the target keeps the agent's flags away from build scripts and macros.
 pub(crate) const AGENT_TARGET: &str = "x86_64-unknown-linux-gnu";
 
+/// The VMM's preload library, beside the program `forkd`.
+pub(crate) const SHIM: &str = "libforkd_shim.so";
+/// The program that confines VMMs.
+pub(crate) const LAUNCHER: &str = "forkd-launcher";
+
 /// The repository and its folders. All paths are absolute.
 #[derive(Debug, Clone)]
 pub(crate) struct Workspace {
@@ -55,14 +60,14 @@ impl Workspace {
         self.root.join("build/logs").join(format!("{name}.log"))
     }
 
-    /// The released command line program.
-    pub(crate) fn forkd(&self) -> PathBuf {
-        self.target.join("release/forkd")
+    /// Where the programs are that a user runs, after `build`.
+    pub(crate) fn released(&self) -> PathBuf {
+        self.target.join("release")
     }
 
     /// The preload library that also tries what a VMM that was taken over would try.
     pub(crate) fn probe_shim(&self) -> PathBuf {
-        self.probe_target().join("debug/libforkd_shim.so")
+        self.probe_target().join("debug").join(SHIM)
     }
 
     /// Where it is built: it has the name of the one that is shipped.
@@ -70,14 +75,15 @@ impl Workspace {
         self.target.join("probe")
     }
 
-    /// The program that confines VMMs.
-    pub(crate) fn launcher(&self) -> PathBuf {
-        self.forkd().with_file_name("forkd-launcher")
+    /// Where the programs are that the tests run: they share their libraries with the tests, and
+    /// check their own arithmetic and assertions.
+    pub(crate) fn tested(&self) -> PathBuf {
+        self.target.join("debug")
     }
 
-    /// The VMM's preload library.
-    pub(crate) fn shim(&self) -> PathBuf {
-        self.forkd().with_file_name("libforkd_shim.so")
+    /// The released command line program.
+    pub(crate) fn forkd(&self) -> PathBuf {
+        self.released().join("forkd")
     }
 
     /// A static program for guests.
@@ -105,15 +111,14 @@ impl Workspace {
         command
     }
 
-    /// Cargo for tests that start VMs, told where everything is.
-    pub(crate) fn cargo_for_vms(&self) -> Command {
-        let mut cargo = self.cargo();
-        cargo
-            .env("FORKD_IMAGE_DIR", self.images())
-            .env("FORKD_BIN", self.forkd())
-            .env("FORKD_SHIM", self.shim())
-            .env("FORKD_PROBE_SHIM", self.probe_shim())
-            .env("FORKD_WITNESS", self.for_guests("forkd-witness"));
-        cargo
+    /// What tests that start VMs are told of where everything is; the programs are in a folder.
+    pub(crate) fn places_for_vms(&self, programs: &Path) -> [(&'static str, PathBuf); 5] {
+        [
+            ("FORKD_IMAGE_DIR", self.images()),
+            ("FORKD_BIN", programs.join("forkd")),
+            ("FORKD_SHIM", programs.join(SHIM)),
+            ("FORKD_PROBE_SHIM", self.probe_shim()),
+            ("FORKD_WITNESS", self.for_guests("forkd-witness")),
+        ]
     }
 }

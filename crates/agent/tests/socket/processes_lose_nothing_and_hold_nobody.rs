@@ -15,6 +15,7 @@ use forkd_engine::guest::{
 use forkd_protocol::{Reply, Request};
 use forkd_types::ProcessId;
 use forkd_types::limit::{PROCESS_OUTPUT_BYTES_MAX, PROCESSES_PER_SANDBOX_MAX};
+use rustix::process::{Pid, test_kill_process_group};
 
 const KEPT: u64 = PROCESS_OUTPUT_BYTES_MAX as u64;
 
@@ -295,31 +296,30 @@ async fn input_arrives_in_order_and_a_program_that_does_not_read_refuses_more() 
 #[tokio::test]
 async fn signals_limits_of_time_and_removal_end_the_whole_group() {
     let local = LocalAgent::start();
+    // Longer than it is waited for.
     let (agent, table) = (local.greet().await, ProcessTable::default());
-    let process = table.start(&agent, shell("sleep 60 & wait")).await.unwrap();
+    let process = table.start(&agent, shell("sleep 1000 & wait")).await.unwrap();
     table.signal(&process.id, 15).unwrap();
     assert_eq!(ended(&table, &process.id).await.end, Some(exited(143, Some(15))));
     let error = table.signal(&process.id, 15).unwrap_err();
     assert_eq!(error, ProcessError::Ended { id: process.id.clone() });
 
     let timeout = Some(Duration::from_secs(2));
-    let request = ProcessRequest { timeout, ..shell("echo here; sleep 60 & wait") };
+    let request = ProcessRequest { timeout, ..shell("echo here; sleep 1000 & wait") };
     let process = table.start(&agent, request).await.unwrap();
     let seen = read_all(&mut table.read(&process.id, None).unwrap()).await;
     let exit = ExecExit { exit_code: 137, signal: Some(9), timed_out: true };
     assert_eq!((seen.end, &seen.stdout[..]), (Some(ProcessEnd::Exited(exit)), &b"here\n"[..]));
 
-    let (go, mark) = (local.path("go"), local.path("mark"));
-    let script = format!("echo x; (until test -e {go}; do sleep 0.05; done; touch {mark}) & wait");
-    let process = table.start(&agent, shell(&script)).await.unwrap();
+    let process = table.start(&agent, shell("echo x; (sleep 1000; true) & wait")).await.unwrap();
+    let group = Pid::from_raw(process.pid.try_into().unwrap()).unwrap();
+    assert!(test_kill_process_group(group).is_ok(), "it has a group of its own");
     let mut reader = table.read(&process.id, None).unwrap();
     next(&mut reader).await;
     table.remove(&process.id).unwrap();
     assert!(matches!(read_all(&mut reader).await.end, Some(ProcessEnd::Lost { .. })));
     assert!(matches!(table.view(&process.id), Err(ProcessError::Unknown { .. })));
-    std::fs::write(go, "").unwrap();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(!std::fs::exists(&mark).unwrap(), "the removed process went on");
+    wait_until("the whole group is gone", || test_kill_process_group(group).is_err()).await;
 }
 
 #[tokio::test]

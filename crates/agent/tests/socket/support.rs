@@ -11,6 +11,12 @@ use tokio::net::UnixStream;
 /// Long enough for a busy machine; no test waits this long when all is well.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
 
+/// How long an idle agent must use no more than [`IDLE_MOST`], two ticks of the kernel's clock.
+const IDLE_FOR: Duration = Duration::from_secs(1);
+const IDLE_MOST: Duration = Duration::from_millis(20);
+/// An agent with something left to do has done it by then.
+const IDLE_SOON: Duration = Duration::from_secs(20);
+
 /// Ends its process when dropped.
 pub(crate) struct LocalAgent {
     process: Child,
@@ -68,6 +74,21 @@ impl LocalAgent {
         let (_, fields) = stat.rsplit_once(") ").unwrap();
         let ticks = |index| fields.split(' ').nth(index).unwrap().parse::<u64>().unwrap();
         Duration::from_millis((ticks(11) + ticks(12)) * 1000 / 100)
+    }
+
+    /// Waits until the agent has used next to no processor time for a while. One that polls for
+    /// something never has, however little of a busy host it gets.
+    pub(crate) async fn idle(&self) {
+        let start = Instant::now();
+        loop {
+            let before = self.cpu_time();
+            tokio::time::sleep(IDLE_FOR).await;
+            let used = self.cpu_time() - before;
+            if used <= IDLE_MOST {
+                return;
+            }
+            assert!(start.elapsed() < IDLE_SOON, "not idle: {used:?} in {IDLE_FOR:?}");
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> String {

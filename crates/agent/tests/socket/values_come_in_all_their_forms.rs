@@ -118,10 +118,7 @@ async fn no_more_of_a_form_is_sent_than_the_host_allows_nor_is_it_polled_for() {
     while !matches!(raw.reply().await, (2, Reply::EvalPart { mime, .. }) if mime.contains("svg")) {}
     let more = tokio::time::timeout(Duration::from_millis(300), raw.frame()).await;
     assert!(more.is_err(), "no credit is left");
-    let before = local.cpu_time();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let used = local.cpu_time() - before;
-    assert!(used <= Duration::from_millis(20), "{used:?} in a second");
+    local.idle().await;
     raw.ask(2, &Request::Credit { bytes: 1 << 20 }).await;
     loop {
         match raw.reply().await.1 {

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::harness::{Harness, SYSTEM_TESTS};
+use super::harness::Harness;
+use super::programs::{self, TestProgram};
 use crate::command::output;
 use crate::images::{self, KvmHost};
-use crate::progress::say;
-use crate::workspace::Workspace;
+use crate::workspace::{LAUNCHER, SHIM, Workspace};
 
 /// Test programs and which of their tests run: those whose names hold one of the words. The rest
 /// of the branch tests takes too long here and does not depend on the accelerator.
@@ -59,13 +59,17 @@ const END: &str = "KVM tier: exit code ";
 const RUN: &str = include_str!("kvm_run.sh");
 
 /// Runs the tests. Tells whether all programs succeeded.
-pub(super) fn run(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
+pub(super) fn run(
+    workspace: &Workspace,
+    all: &[TestProgram],
+    harness: &mut Harness,
+) -> anyhow::Result<bool> {
     let host = images::kvm_host(workspace)?;
-    let programs = build(workspace)?;
+    harness.begin("emulated machine")?;
     let work = workspace.kvm_host().join("run");
     remove(&work)?;
     fs::create_dir_all(&work).with_context(|| format!("create {}", work.display()))?;
-    let payload = payload(workspace, &work, &programs)?;
+    let payload = payload(workspace, &work, all)?;
     let console = workspace.log("test-kvm-console");
     let words = workspace.log("test-kvm-qemu");
     let mut code = Ok(String::new());
@@ -75,7 +79,8 @@ pub(super) fn run(workspace: &Workspace, harness: &mut Harness) -> anyhow::Resul
         if attempt == ATTEMPTS || !(panicked(&console) || error.is::<StandsStill>()) {
             break;
         }
-        say(&format!("the emulated machine panicked or stands still: {attempt} of {ATTEMPTS}"));
+        let what = "the emulated machine panicked or stands still";
+        harness.say(&format!("{what}: {attempt} of {ATTEMPTS}"));
         harness.forget();
     }
     remove(&work)?;
@@ -142,53 +147,22 @@ impl Pulse {
     }
 }
 
-/// Builds the test programs; their names and paths.
-fn build(workspace: &Workspace) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
-    let mut cargo = workspace.cargo();
-    cargo.args(["test", "--quiet", "--locked", "--no-run", "--message-format=json"]);
-    cargo.args(["-p", SYSTEM_TESTS]);
-    for (name, _) in PROGRAMS {
-        cargo.args(["--test", name]);
-    }
-    let messages = output(&mut cargo).context("build the tests")?;
-    PROGRAMS
-        .into_iter()
-        .map(|(name, _)| {
-            let path = executable(&messages, name);
-            Ok((name, path.with_context(|| format!("cargo built no test program {name}"))?))
-        })
-        .collect()
-}
-
-/// The test program `name` in cargo's messages.
-fn executable(messages: &str, name: &str) -> Option<PathBuf> {
-    messages.lines().find_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        (message["target"]["name"] == name)
-            .then(|| message["executable"].as_str().map(PathBuf::from))
-            .flatten()
-    })
-}
-
 /// Makes the disk with the product, the images and the tests.
-fn payload(
-    workspace: &Workspace,
-    work: &Path,
-    programs: &[(&str, PathBuf)],
-) -> anyhow::Result<PathBuf> {
+fn payload(workspace: &Workspace, work: &Path, all: &[TestProgram]) -> anyhow::Result<PathBuf> {
     let tree = work.join("payload");
     fs::create_dir(&tree).with_context(|| format!("create {}", tree.display()))?;
     let mut cp = Command::new("cp");
     cp.args(["-r", "--sparse=always"]).arg(workspace.images()).arg(tree.join("images"));
     output(&mut cp).context("copy the images")?;
-    for (name, path) in programs {
+    for (name, _) in PROGRAMS {
+        let program = programs::system_test(all, name)?;
         let mut strip = Command::new("strip");
-        strip.arg("--strip-debug").arg("-o").arg(tree.join(name)).arg(path);
+        strip.arg("--strip-debug").arg("-o").arg(tree.join(name)).arg(&program.path);
         output(&mut strip).context("copy a test program")?;
     }
-    fs::copy(workspace.shim(), tree.join("shim.so")).context("copy the shim")?;
-    let launcher = tree.join("forkd-launcher");
-    fs::copy(workspace.launcher(), launcher).context("copy the launcher")?;
+    fs::copy(workspace.tested().join(SHIM), tree.join("shim.so")).context("copy the shim")?;
+    let launcher = workspace.tested().join(LAUNCHER);
+    fs::copy(launcher, tree.join(LAUNCHER)).context("copy the launcher")?;
     let environment = "export HOME=/tmp RUST_BACKTRACE=0 FORKD_IMAGE_DIR=/payload/images\n\
         export FORKD_SHIM=/payload/shim.so FORKD_ACCEL=kvm\n\
         export FORKD_QEMU=/usr/bin/qemu-system-x86_64-microvm\n";
@@ -284,18 +258,9 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_test_program_is_found_among_cargos_messages() {
-        let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"vm_kvm\"},\
-                        \"executable\":null}\nnot json\n\
-                        {\"target\":{\"name\":\"vm_kvm\"},\"executable\":\"/t/vm_kvm-1\"}\n";
-        assert_eq!(executable(messages, "vm_kvm"), Some(PathBuf::from("/t/vm_kvm-1")));
-        assert_eq!(executable(messages, "vm_branch"), None);
-    }
-
     fn followed(script: &str) -> anyhow::Result<String> {
         let folder = tempfile::tempdir().unwrap();
-        let mut harness = Harness::new(&folder.path().join("log")).unwrap();
+        let mut harness = Harness::new("KVM", &folder.path().join("log")).unwrap();
         let mut sh = Command::new("sh");
         sh.args(["-c", script]).current_dir(folder.path()).stdout(Stdio::piped());
         let mut machine = sh.spawn().unwrap();

@@ -37,6 +37,15 @@ impl Counts {
         }
     }
 
+    /// Adds what another program reported.
+    pub(super) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+        self.failures.extend(other.failures);
+        self.ignored_tests.extend(other.ignored_tests);
+    }
+
     pub(super) fn ran(&self) -> usize {
         self.passed + self.failed
     }

@@ -13,24 +13,46 @@
 //!
 //! Guarantees: a tier that could not run is reported with the reason, never counted as passed. A
 //! tier with test programs of which no test ran has failed. With `--require-all` (continuous
-//! integration) a tier that could not run has failed too.
+//! integration) a tier that could not run has failed too. The tiers share one build.
 
 mod harness;
 mod kvm;
 mod libtest;
+mod programs;
 mod pytest;
 mod sdk;
 mod tier;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
+
+use crate::node::{self, Node};
 use crate::progress::say;
+use crate::python::Python;
 use crate::tidy;
 use crate::workspace::Workspace;
 use crate::{build, images, setup};
 
+use self::programs::TestProgram;
 use self::tier::{Outcome, Tier};
+
+/// Tiers that run one after the other; the lanes run side by side. The VM tier takes as long as
+/// all others, and like the KVM tier and the conformance it waits for guests half of its time.
+const LANES: [&[Tier]; 2] = [
+    &[Tier::Vm],
+    &[
+        Tier::Pure,
+        Tier::Kernel,
+        Tier::Python,
+        Tier::TypeScript,
+        Tier::Fuzz,
+        Tier::Conformance,
+        Tier::Kvm,
+    ],
+];
 
 /// Options of `test`.
 #[derive(clap::Args)]
@@ -43,44 +65,125 @@ pub(crate) struct Options {
     require_all: bool,
 }
 
+/// What was done, and how long it took.
+struct Timed<T> {
+    done: T,
+    time: Duration,
+}
+
 /// Runs the tests; the exit code tells whether all is well.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
-    let started = Instant::now();
+    let begun = Instant::now();
     setup::run(workspace)?;
     setup::for_sdks(workspace)?;
-    build::run(workspace)?;
-    images::run(workspace, &images::Options::default())?;
-    let metadata = tidy::metadata(workspace)?;
-    let mut reports = Vec::new();
-    for tier in Tier::ALL {
-        if options.tiers.is_empty() || options.tiers.contains(&tier) {
-            reports.push((tier, tier::run(workspace, tier, &metadata)?));
-        }
-    }
+    let chosen: Vec<Tier> = Tier::ALL
+        .into_iter()
+        .filter(|tier| options.tiers.is_empty() || options.tiers.contains(tier))
+        .collect();
+    let (build, images) = prepare(workspace, &chosen)?;
+    let mut reports = run_lanes(workspace, &chosen, &build.done)?;
+    reports.sort_by_key(|(tier, _)| Tier::ALL.iter().position(|it| it == tier));
     say("");
-    say(&format!("{:11} {:>7} {:>7} {:>8}", "tier", "passed", "failed", "ignored"));
+    say(&row("tier", ["passed", "failed", "ignored"].map(str::to_owned), "time"));
+    for (name, time) in [("build", build.time), ("images", images.time)] {
+        say(&row(name, [(); 3].map(|()| "-".to_owned()), &minutes(time)));
+    }
     let mut failed = false;
     for (tier, outcome) in &reports {
-        failed |= outcome.is_failure(options.require_all);
+        failed |= outcome.done.is_failure(options.require_all);
         for line in summary(*tier, outcome) {
             say(&line);
         }
     }
-    let minutes = started.elapsed().as_secs_f64() / 60.0;
-    say(&format!("{} in {minutes:.1} min", if failed { "FAILED" } else { "all well" }));
+    let verdict = if failed { "FAILED" } else { "all well" };
+    say(&format!("{verdict} in {}", minutes(begun.elapsed())));
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn summary(tier: Tier, outcome: &Outcome) -> Vec<String> {
+/// Builds the programs, and at the same time all that the tiers need besides: that waits for the
+/// network and for single threads.
+fn prepare(
+    workspace: &Workspace,
+    chosen: &[Tier],
+) -> anyhow::Result<(Timed<Vec<TestProgram>>, Timed<()>)> {
+    thread::scope(|scope| {
+        let images = scope.spawn(|| timed(|| all_but_programs(workspace, chosen)));
+        let metadata = tidy::metadata(workspace)?;
+        let programs = timed(|| programs::build(workspace, &metadata));
+        let images = images.join().map_err(|_| anyhow!("a thread died"))?;
+        Ok((programs?, images?))
+    })
+}
+
+fn all_but_programs(workspace: &Workspace, chosen: &[Tier]) -> anyhow::Result<()> {
+    build::all_for_guests(workspace)?;
+    images::run(workspace, &images::Options::default())?;
+    let wants = |tiers: &[Tier]| tiers.iter().any(|tier| chosen.contains(tier));
+    if wants(&[Tier::Vm]) {
+        build::probe_shim(workspace)?;
+    }
+    if wants(&[Tier::Kvm]) {
+        images::kvm_host(workspace)?;
+    }
+    if wants(&[Tier::Python, Tier::Conformance]) {
+        Python::prepare(workspace)?;
+    }
+    if wants(&[Tier::TypeScript, Tier::Conformance]) && node::obstacle().is_none() {
+        Node::prepare(workspace)?;
+    }
+    Ok(())
+}
+
+fn timed<T>(what: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Timed<T>> {
+    let begun = Instant::now();
+    let done = what()?;
+    Ok(Timed { done, time: begun.elapsed() })
+}
+
+/// Runs the chosen tiers, those of different lanes side by side.
+fn run_lanes(
+    workspace: &Workspace,
+    chosen: &[Tier],
+    programs: &[TestProgram],
+) -> anyhow::Result<Vec<(Tier, Timed<Outcome>)>> {
+    let run = |lane: &'static [Tier]| {
+        let tiers = lane.iter().filter(|tier| chosen.contains(tier));
+        let outcomes = tiers.map(|tier| {
+            let outcome = timed(|| tier::run(workspace, *tier, programs))?;
+            Ok((*tier, outcome))
+        });
+        outcomes.collect::<anyhow::Result<Vec<_>>>()
+    };
+    thread::scope(|scope| {
+        let lanes = LANES.map(|lane| scope.spawn(move || run(lane)));
+        let mut reports = Vec::new();
+        for lane in lanes {
+            reports.extend(lane.join().map_err(|_| anyhow!("a thread died"))??);
+        }
+        Ok(reports)
+    })
+}
+
+/// A row of the table.
+fn row(name: &str, [passed, failed, ignored]: [String; 3], time: &str) -> String {
+    format!("{name:11} {passed:>7} {failed:>7} {ignored:>8} {time:>7}")
+}
+
+/// Minutes and seconds.
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
+
+fn summary(tier: Tier, outcome: &Timed<Outcome>) -> Vec<String> {
     let name = tier.name();
-    match outcome {
+    match &outcome.done {
         Outcome::NotRun(reason) => vec![format!("{name:11} not run: {reason}")],
         Outcome::Absent => vec![format!("{name:11} has no tests")],
         Outcome::Ran { counts, error, log } => {
-            let mut lines = vec![format!(
-                "{name:11} {:>7} {:>7} {:>8}",
-                counts.passed, counts.failed, counts.ignored
-            )];
+            let numbers = [counts.passed, counts.failed, counts.ignored];
+            let numbers = numbers.map(|number| number.to_string());
+            let mut lines = vec![row(name, numbers, &minutes(outcome.time))];
             lines.extend(counts.failures.iter().map(|test| format!("    failed: {test}")));
             lines.extend(counts.ignored_tests.iter().map(|test| format!("    ignored: {test}")));
             if let Some(error) = error {
@@ -100,16 +203,35 @@ mod tests {
         Outcome::Ran { counts, error: error.map(str::to_owned), log: "x.log".into() }
     }
 
+    fn after(seconds: u64, done: Outcome) -> Timed<Outcome> {
+        Timed { done, time: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn every_tier_is_in_one_lane() {
+        for tier in Tier::ALL {
+            let lanes = LANES.concat();
+            assert_eq!(lanes.iter().filter(|it| **it == tier).count(), 1, "{tier:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_says_how_long_its_tier_took() {
+        let counts = Counts { passed: 584, ignored: 4, ..Counts::default() };
+        let lines = summary(Tier::Pure, &after(83, ran(counts, None)));
+        assert_eq!(lines, ["pure            584       0        4    1:23"]);
+    }
+
     #[test]
     fn a_tier_that_could_not_run_says_why_and_never_shows_a_count() {
-        let lines = summary(Tier::Kernel, &Outcome::NotRun("no userfaultfd".to_owned()));
+        let lines = summary(Tier::Kernel, &after(1, Outcome::NotRun("no userfaultfd".to_owned())));
         assert_eq!(lines, ["kernel      not run: no userfaultfd"]);
     }
 
     #[test]
     fn failures_are_listed_with_where_to_look() {
         let counts = Counts { failed: 1, failures: vec!["a::b".to_owned()], ..Counts::default() };
-        let text = summary(Tier::Pure, &ran(counts, Some("tests failed"))).join("\n");
+        let text = summary(Tier::Pure, &after(1, ran(counts, Some("tests failed")))).join("\n");
         assert!(text.contains("failed: a::b") && text.contains("x.log"), "{text}");
     }
 

@@ -1,27 +1,37 @@
-//! One tier of tests: which cargo commands it is, whether this machine can run it, running it.
+//! One tier of tests: whether this machine can run it, running it.
 
+use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 
-use anyhow::Context;
+use anyhow::anyhow;
 
 use super::harness::{Harness, SYSTEM_TESTS};
 use super::libtest::Counts;
+use super::programs::TestProgram;
 use super::{kvm, sdk};
 use crate::fuzz;
 use crate::node;
-use crate::progress::say;
-use crate::tidy::Metadata;
 use crate::workspace::Workspace;
+
+/// How the names of test programs that need kernel features start.
+const KERNEL_PREFIX: &str = "kernel_";
 
 /// The guest agent's tests in a real machine, by package and test program. They are ignored
 /// elsewhere because they are told by the environment what to boot.
 const BOOT_TESTS: (&str, &str) = ("forkd-agent", "boot");
 
-/// How the names of test programs that need kernel features start.
-const KERNEL_PREFIX: &str = "kernel_";
+/// Two machines fit a small host; these tests spend much of their time waiting.
+const AT_ONCE: &str = "--test-threads=2";
+
+/// The test programs that take longest, the longest first: none shall be left alone at the end.
+const LONGEST: [&str; 4] = ["vm_branch", "vm_faults", "vm_prove", "vm_cli"];
+
+/// Programs of the VM tier that run at the same time.
+const VM_PROGRAMS_AT_ONCE: usize = 2;
 
 /// How long the tier searches in each fuzz target; `make fuzz SECONDS=` for longer.
 const FUZZ_SECONDS: u64 = 8;
@@ -85,6 +95,11 @@ impl Tier {
         }
     }
 
+    /// In the names of its logs.
+    fn word(self) -> String {
+        self.name().to_lowercase()
+    }
+
     /// Why this machine cannot run it.
     fn obstacle(self) -> Option<String> {
         match self {
@@ -113,56 +128,130 @@ impl Outcome {
     }
 }
 
+/// What a tier runs, what takes longest first; nothing for tiers with programs of another kind.
+fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<Invocation<'_>> {
+    let chosen = programs.iter().filter_map(|program| {
+        let is_boot = (&*program.package, &*program.name) == BOOT_TESTS;
+        let home = if program.package == SYSTEM_TESTS {
+            Tier::Vm
+        } else if program.name.starts_with(KERNEL_PREFIX) {
+            Tier::Kernel
+        } else {
+            Tier::Pure
+        };
+        let arguments: &[&str] = match tier {
+            Tier::Vm if is_boot => &["--ignored", AT_ONCE],
+            Tier::Vm => &[AT_ONCE],
+            _ => &[],
+        };
+        (home == tier || is_boot && tier == Tier::Vm).then_some((program, arguments))
+    });
+    let mut chosen: Vec<_> = chosen.collect();
+    let rank = |program: &TestProgram| LONGEST.iter().position(|name| *name == program.name);
+    chosen.sort_by_key(|(program, _)| rank(program).unwrap_or(LONGEST.len()));
+    chosen
+}
+
 /// Runs a tier.
 pub(super) fn run(
     workspace: &Workspace,
     tier: Tier,
-    metadata: &Metadata,
+    all: &[TestProgram],
 ) -> anyhow::Result<Outcome> {
-    let commands = commands(tier, metadata);
-    if commands.is_empty() && !tier.has_own_programs() {
+    let programs = of_tier(tier, all);
+    if programs.is_empty() && !tier.has_own_programs() {
         return Ok(Outcome::Absent);
     }
     if let Some(reason) = tier.obstacle() {
         return Ok(Outcome::NotRun(reason));
     }
-    say(&format!("tests: {}", tier.name()));
-    let log = workspace.log(&format!("test-{}", tier.name().to_lowercase()));
-    if let Some(folder) = log.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-    }
-    let mut harness = Harness::new(&log)?;
+    let log = workspace.log(&format!("test-{}", tier.word()));
+    let mut harness = Harness::new(tier.name(), &log)?;
+    harness.say("begins");
     let mut trouble = None;
     let own = match tier {
-        Tier::Kvm => kvm::run(workspace, &mut harness),
+        Tier::Kvm => kvm::run(workspace, all, &mut harness),
         Tier::Python => sdk::python(workspace, &mut harness),
         Tier::TypeScript => sdk::typescript(workspace, &mut harness),
         Tier::Conformance => sdk::conformance(workspace, &mut harness),
         Tier::Fuzz => fuzz(workspace, &mut harness),
-        Tier::Pure | Tier::Kernel | Tier::Vm => Ok(true),
+        Tier::Pure => documentation(workspace, &mut harness),
+        Tier::Kernel | Tier::Vm => Ok(true),
     };
     match own {
         Ok(true) => {}
         Ok(false) => trouble = Some("a test program died".to_owned()),
         Err(error) => trouble = Some(format!("{error:#}")),
     }
-    for arguments in commands {
-        if !run_cargo(workspace, &arguments, &mut harness)? {
-            trouble = Some("the tests could not be built or a test program died".to_owned());
-        }
+    let mut counts = harness.counts;
+    for ran in run_programs(workspace, tier, programs)? {
+        trouble = ran.trouble.or(trouble);
+        counts.add(ran.counts);
     }
-    let counts = harness.counts;
     let error = if counts.failed > 0 || !counts.failures.is_empty() {
         Some("tests failed".to_owned())
     } else {
         trouble.or_else(|| (counts.ran() == 0).then(|| "no test ran".to_owned()))
     };
+    // Test programs have logs of their own beside it.
+    let log = workspace.log(&format!("test-{}*", tier.word()));
     Ok(Outcome::Ran { counts, error, log })
+}
+
+/// A test program and its arguments.
+type Invocation<'a> = (&'a TestProgram, &'static [&'static str]);
+
+/// What became of a test program.
+struct Ran {
+    counts: Counts,
+    trouble: Option<String>,
+}
+
+/// Runs test programs. Those of the VM tier run two at a time, each with a log of its own: a test
+/// waits for its guest more than half of its time.
+fn run_programs(
+    workspace: &Workspace,
+    tier: Tier,
+    programs: Vec<Invocation<'_>>,
+) -> anyhow::Result<Vec<Ran>> {
+    let workers = if tier == Tier::Vm { VM_PROGRAMS_AT_ONCE } else { 1 };
+    let left = Mutex::new(VecDeque::from(programs));
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let next = left.lock().map_err(|_| anyhow!("a thread died"))?.pop_front();
+            let Some((program, arguments)) = next else { return anyhow::Ok(done) };
+            let log = workspace.log(&format!("test-{}-{}", tier.word(), program.name));
+            let mut harness = Harness::new(tier.name(), &log)?;
+            let mut command = program.command(workspace);
+            let well = harness.run(&program.name, command.args(arguments))?;
+            let trouble = (!well).then(|| format!("{} failed or died", program.name));
+            done.push(Ran { counts: harness.counts, trouble });
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let mut done = Vec::new();
+        for worker in workers {
+            done.extend(worker.join().map_err(|_| anyhow!("a thread died"))??);
+        }
+        Ok(done)
+    })
+}
+
+/// Runs the examples in the documentation of the crates.
+fn documentation(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
+    let mut cargo = workspace.cargo();
+    // As the programs were built, so that no crate is built once more.
+    cargo.args(["test", "--locked", "--no-fail-fast", "--workspace", "--doc"]);
+    harness.run("documentation", &mut cargo)
 }
 
 /// Searches in every fuzz target for a short time, each told as a test.
 fn fuzz(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
-    let reports = fuzz::search(workspace, &[], FUZZ_SECONDS)?;
+    harness.begin("fuzz")?;
+    let log = workspace.log("fuzz-build");
+    let reports = fuzz::search(workspace, &[], FUZZ_SECONDS, Some(&log))?;
     let failed = reports.iter().filter(|report| report.outcome.is_err()).count();
     for report in &reports {
         let (word, said) = match &report.outcome {
@@ -170,7 +259,7 @@ fn fuzz(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
             Err(what) => ("FAILED", what.clone()),
         };
         if report.outcome.is_err() {
-            say(&format!("{}: {said}", report.target));
+            harness.say(&format!("{}: {said}", report.target));
         }
         harness.line(format!("{}: {said}\n", report.target).as_bytes())?;
         harness.line(format!("test fuzz::{} ... {word}\n", report.target).as_bytes())?;
@@ -178,93 +267,6 @@ fn fuzz(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
     let passed = reports.len() - failed;
     harness.line(format!("test result: {passed} passed; {failed} failed\n").as_bytes())?;
     Ok(true)
-}
-
-/// The cargo commands of a tier; none if it has no tests.
-fn commands(tier: Tier, metadata: &Metadata) -> Vec<Vec<String>> {
-    let has_system_tests = metadata.packages.iter().any(|package| package.name == SYSTEM_TESTS);
-    let mut names: Vec<&str> = metadata
-        .packages
-        .iter()
-        .filter(|package| package.name != SYSTEM_TESTS)
-        .flat_map(|package| &package.targets)
-        .filter(|target| target.kind.iter().any(|kind| kind == "test"))
-        .map(|target| target.name.as_str())
-        .filter(|name| name.starts_with(KERNEL_PREFIX) == (tier == Tier::Kernel))
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    let selected = names.iter().flat_map(|name| ["--test", name]).map(str::to_owned);
-    let mut crates: Vec<String> =
-        ["test", "--locked", "--no-fail-fast", "--workspace"].map(str::to_owned).into();
-    if has_system_tests {
-        crates.extend(["--exclude", SYSTEM_TESTS].map(str::to_owned));
-    }
-    let with = |more: &[&str]| {
-        let more = more.iter().map(|&argument| argument.to_owned());
-        crates.iter().cloned().chain(more).collect::<Vec<_>>()
-    };
-    match tier {
-        Tier::Pure => {
-            let mut programs = with(&["--lib", "--bins"]);
-            programs.extend(selected);
-            vec![programs, with(&["--doc"])]
-        }
-        Tier::Kernel if names.is_empty() => Vec::new(),
-        Tier::Kernel => {
-            let mut programs = with(&[]);
-            programs.extend(selected);
-            vec![programs]
-        }
-        Tier::Vm => vm_commands(metadata),
-        Tier::Fuzz | Tier::Python | Tier::TypeScript | Tier::Conformance | Tier::Kvm => Vec::new(),
-    }
-}
-
-fn vm_commands(metadata: &Metadata) -> Vec<Vec<String>> {
-    let (package, program) = BOOT_TESTS;
-    // Two machines of this kind fit a small host; the tests spend their time waiting.
-    let boot: &[&str] = &["-p", package, "--test", program, "--", "--ignored", "--test-threads=2"];
-    let system: &[&str] = &["-p", SYSTEM_TESTS, "--", "--test-threads=2"];
-    let is_there = |name: &str, target: Option<&str>| {
-        metadata.packages.iter().filter(|package| package.name == name).any(|package| {
-            target.is_none_or(|name| package.targets.iter().any(|target| target.name == name))
-        })
-    };
-    [(is_there(package, Some(program)), boot), (is_there(SYSTEM_TESTS, None), system)]
-        .into_iter()
-        .filter(|(is_there, _)| *is_there)
-        .map(|(_, arguments)| {
-            ["test", "--locked", "--no-fail-fast"].iter().chain(arguments).map(|&a| a.to_owned())
-        })
-        .map(Iterator::collect)
-        .collect()
-}
-
-/// Runs cargo, its messages on the terminal. Tells whether it succeeded.
-fn run_cargo(
-    workspace: &Workspace,
-    arguments: &[String],
-    harness: &mut Harness,
-) -> anyhow::Result<bool> {
-    let mut child = workspace
-        .cargo_for_vms()
-        .args(arguments)
-        .env("FORKD_TEST_KERNEL", workspace.images().join("kernel/vmlinuz"))
-        .env("FORKD_TEST_INITRAMFS", workspace.images().join("tiny/initramfs.cpio"))
-        .env("FORKD_TEST_ROOT_DISK", workspace.images().join("python/root.ext4"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("start cargo")?;
-    let stdout = child.stdout.take().context("cargo's output is piped")?;
-    let mut reader = BufReader::new(stdout);
-    let mut bytes = Vec::new();
-    while reader.read_until(b'\n', &mut bytes)? > 0 {
-        harness.line(&bytes)?;
-        bytes.clear();
-    }
-    Ok(child.wait()?.success())
 }
 
 /// Why guests cannot be run here.
@@ -306,57 +308,42 @@ fn has_ptrace_capability(status: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn metadata(packages: &[(&str, &[(&str, &str)])]) -> Metadata {
-        let packages: Vec<_> = packages
-            .iter()
-            .map(|(name, targets)| {
-                let targets: Vec<_> = targets
-                    .iter()
-                    .map(|(name, kind)| {
-                        serde_json::json!({"name": name, "kind": [kind], "src_path": ""})
-                    })
-                    .collect();
-                serde_json::json!({
-                    "name": name, "manifest_path": "", "dependencies": [], "targets": targets,
-                })
-            })
-            .collect();
-        serde_json::from_value(serde_json::json!({"packages": packages})).unwrap()
+    fn names(tier: Tier, programs: &[TestProgram]) -> Vec<&str> {
+        of_tier(tier, programs).iter().map(|(program, _)| &*program.name).collect()
     }
 
     #[test]
     fn test_programs_are_in_the_tier_that_their_name_says() {
-        let targets = [("x", "lib"), ("kernel_faults", "test"), ("round_trip", "test")];
-        let metadata = metadata(&[("forkd-sys", &targets)]);
-        let pure = commands(Tier::Pure, &metadata).concat().join(" ");
-        let kernel = commands(Tier::Kernel, &metadata).concat().join(" ");
-        assert!(pure.contains("--test round_trip") && !pure.contains("kernel_faults"), "{pure}");
-        assert!(kernel.contains("--test kernel_faults") && !kernel.contains("round"), "{kernel}");
-        assert!(!kernel.contains("--lib"), "{kernel}");
+        let programs = [
+            TestProgram::named("forkd-sys", "forkd_sys"),
+            TestProgram::named("forkd-sys", "kernel_faults"),
+        ];
+        assert_eq!(names(Tier::Pure, &programs), ["forkd_sys"]);
+        assert_eq!(names(Tier::Kernel, &programs), ["kernel_faults"]);
+        assert!(names(Tier::Vm, &programs).is_empty() && names(Tier::Fuzz, &programs).is_empty());
     }
 
     #[test]
     fn the_system_tests_are_the_vm_tier_and_no_other() {
-        let metadata = metadata(&[(SYSTEM_TESTS, &[("branch", "test"), ("kernel_x", "test")])]);
-        assert!(commands(Tier::Kernel, &metadata).is_empty());
-        let pure = commands(Tier::Pure, &metadata).concat().join(" ");
-        assert!(pure.contains("--exclude forkd-system-tests") && !pure.contains("branch"));
-        assert_eq!(commands(Tier::Vm, &metadata).len(), 1);
+        let programs = [
+            TestProgram::named(SYSTEM_TESTS, "vm_branch"),
+            TestProgram::named(SYSTEM_TESTS, "kernel_x"),
+        ];
+        assert_eq!(names(Tier::Vm, &programs), ["vm_branch", "kernel_x"]);
+        assert!(names(Tier::Kernel, &programs).is_empty());
+        assert!(names(Tier::Pure, &programs).is_empty());
     }
 
     #[test]
     fn the_guest_agents_boot_tests_run_in_the_vm_tier_although_they_are_ignored_elsewhere() {
-        let metadata = metadata(&[("forkd-agent", &[("boot", "test")])]);
-        let vm = commands(Tier::Vm, &metadata);
+        let programs = [
+            TestProgram::named("forkd-agent", "boot"),
+            TestProgram::named("forkd-agent", "socket"),
+        ];
+        let vm = of_tier(Tier::Vm, &programs);
         assert_eq!(vm.len(), 1);
-        assert!(vm.concat().contains(&"--ignored".to_owned()));
-    }
-
-    #[test]
-    fn tiers_without_tests_have_no_command() {
-        let metadata = metadata(&[("forkd-sys", &[("sys", "lib")])]);
-        assert!(commands(Tier::Kernel, &metadata).is_empty());
-        assert!(commands(Tier::Vm, &metadata).is_empty());
+        assert!(vm[0].1.contains(&"--ignored"));
+        assert!(names(Tier::Pure, &programs).contains(&"boot"), "it is counted as ignored");
     }
 
     #[test]

@@ -56,7 +56,8 @@ pub(crate) struct Metadata {
 pub(crate) struct Package {
     /// As in `Cargo.toml`.
     pub(crate) name: String,
-    manifest_path: String,
+    /// Its `Cargo.toml`.
+    pub(crate) manifest_path: String,
     dependencies: Vec<Dependency>,
     /// Libraries, programs and tests.
     pub(crate) targets: Vec<Target>,
@@ -65,10 +66,6 @@ pub(crate) struct Package {
 /// Something that cargo builds.
 #[derive(Deserialize)]
 pub(crate) struct Target {
-    /// As cargo calls it.
-    pub(crate) name: String,
-    /// For instance `lib`, `bin`, `test`.
-    pub(crate) kind: Vec<String>,
     /// Its root file.
     pub(super) src_path: PathBuf,
 }
