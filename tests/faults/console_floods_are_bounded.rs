@@ -58,7 +58,9 @@ fn a_guest_that_floods_its_console_is_bounded_answers_and_can_be_branched() {
 
         assert_eq!(source.sh("echo here").await, "here");
         let kept = console_of(&lab, &source);
-        assert_eq!(kept.bytes.len() as u64, CONSOLE_BYTES);
+        // It goes on while it is read.
+        let bytes = kept.bytes.len() as u64;
+        assert!(CONSOLE_BYTES / 2 < bytes && bytes <= CONSOLE_BYTES, "{bytes} are kept");
         let lines = String::from_utf8(kept.bytes).unwrap();
         let line = format!("{:0900}", 7);
         // But for the first and the last, which may be cut.
