@@ -48,7 +48,9 @@ fn code_of_guest(error: &GuestError) -> ErrorCode {
         // The word comes from the guest: it can choose between two refusals, no more.
         GuestError::Remote { code, .. } if code == "file_not_found" => ErrorCode::FileNotFound,
         GuestError::Remote { .. } => ErrorCode::GuestRefused,
-        GuestError::OutputTooLarge { .. } => ErrorCode::OutputTooLarge,
+        GuestError::OutputTooLarge { .. } | GuestError::OutputsTooLarge { .. } => {
+            ErrorCode::OutputTooLarge
+        }
         GuestError::RequestTooLarge { .. } => ErrorCode::RequestTooLarge,
         GuestError::Entropy { .. } => ErrorCode::Internal,
     }

@@ -44,6 +44,15 @@ pub enum GuestError {
         /// Standard output and standard error together, or the file, in bytes.
         limit: u64,
     },
+    /// More output of one guest than we are willing to hold, all its requests together.
+    #[error(
+        "the outputs and files that this sandbox is asked for at the same time are larger than \
+         {limit} bytes; ask for fewer at once, or follow the output of a background process"
+    )]
+    OutputsTooLarge {
+        /// All together, in bytes.
+        limit: u64,
+    },
     /// The guest has not read earlier requests for so long that no more may wait for it.
     #[error("{what}: the guest agent does not read; {limit} bytes wait for it already")]
     NotReading {
