@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forkd_store::MachineIdentity;
+use forkd_store::{MachineIdentity, private_directory};
 use forkd_types::ByteCount;
 use forkd_vmm::{
     Accelerator, Confinement, Driver, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu,
@@ -118,7 +118,7 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
     let directory = config.run_dir.join("kvm-probe");
     let ram = config.hot_dir.join("kvm-probe-ram");
     fs::remove_dir_all(&directory).ok();
-    fs::create_dir_all(&directory).map_err(|error| EngineError::Internal(error.to_string()))?;
+    private_directory(&directory)?;
     let spec = VmSpec {
         accelerator: Accelerator::Kvm,
         memory: PROBE_MEMORY,
