@@ -20,6 +20,8 @@ const ENTROPY_BYTES: usize = 64;
 
 /// More hooks than any image has: the failed ones are logged.
 const HOOKS_MAX: usize = 256;
+/// The end of the name of a hook that may fail.
+const OPTIONAL_HOOK: &str = ".optional";
 /// As a file name on Linux.
 const HOOK_NAME_BYTES_MAX: usize = 255;
 
@@ -338,7 +340,7 @@ impl GuestAgent {
     /// that all of it is in effect. A guest that does not must not be handed out.
     ///
     /// # Errors
-    /// See [`GuestError`].
+    /// See [`GuestError`]; [`GuestError::HookFailed`] when a hook that must not fail did.
     pub async fn renew(
         &self,
         identity: &Identity,
@@ -365,6 +367,11 @@ impl GuestAgent {
                 if !told {
                     let reason = "too many hooks, or too long names".to_owned();
                     return Err(GuestError::Protocol { what: "renew", reason });
+                }
+                let failed =
+                    |hook: &&HookReport| hook.exit_code != 0 && !hook.name.ends_with(OPTIONAL_HOOK);
+                if let Some(HookReport { name, exit_code }) = hooks.iter().find(failed) {
+                    return Err(GuestError::hook(name, *exit_code));
                 }
                 Ok(Renewal { clock_step_ns, hooks })
             }
