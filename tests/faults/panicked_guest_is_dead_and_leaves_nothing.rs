@@ -22,7 +22,10 @@ fn a_guest_whose_kernel_panics_is_dead_and_leaves_nothing() {
         lab.wait_state(&source.id, SandboxState::Dead).await;
         let console = lab.engine.console_log(&source.id).unwrap();
         let console = String::from_utf8_lossy(&console.bytes).into_owned();
-        assert!(console.contains("end Kernel panic"), "its last words are kept: {console}");
+        assert!(
+            console.contains("Kernel panic - not syncing: sysrq"),
+            "its last words are kept: {console}"
+        );
         let error = source.try_branch_as(&"late".parse().unwrap()).await.unwrap_err().to_string();
         assert!(error.contains("is dead: its VMM ended"), "{error}");
         source.remove().await;

@@ -331,6 +331,8 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
                 hook_timeout,
             };
             let reply = renew::renew(&server.processes, &identity);
+            // Before anybody can ask for code to be run in what is a child now.
+            server.eval.machine_was_renewed();
             active.send(&reply.unwrap_or_else(Refusal::into_reply), || {});
         }
         Request::PowerOff {} => power::off(active, &server.outbox),

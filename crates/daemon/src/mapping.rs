@@ -44,11 +44,15 @@ pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
 fn code_of_guest(error: &GuestError) -> ErrorCode {
     match error {
         GuestError::Timeout { .. } | GuestError::NotReading { .. } => ErrorCode::GuestSilent,
-        GuestError::Closed { .. } | GuestError::Protocol { .. } => ErrorCode::GuestFailed,
+        GuestError::Closed { .. } | GuestError::Protocol { .. } | GuestError::HookFailed { .. } => {
+            ErrorCode::GuestFailed
+        }
         // The word comes from the guest: it can choose between two refusals, no more.
         GuestError::Remote { code, .. } if code == "file_not_found" => ErrorCode::FileNotFound,
         GuestError::Remote { .. } => ErrorCode::GuestRefused,
-        GuestError::OutputTooLarge { .. } => ErrorCode::OutputTooLarge,
+        GuestError::OutputTooLarge { .. } | GuestError::OutputsTooLarge { .. } => {
+            ErrorCode::OutputTooLarge
+        }
         GuestError::RequestTooLarge { .. } => ErrorCode::RequestTooLarge,
         GuestError::Entropy { .. } => ErrorCode::Internal,
     }

@@ -3,11 +3,10 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forkd_engine::{Engine, EngineError};
+use forkd_engine::{Engine, EngineError, private_directory};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -48,15 +47,6 @@ pub enum ServeError {
     /// The audit log cannot be opened.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// A directory cannot be created.
-    #[error("create directory `{}`", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The system's word.
-        #[source]
-        source: io::Error,
-    },
     /// Another daemon is there.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -84,6 +74,8 @@ pub enum ServeError {
 /// See [`ServeError`]; nothing is left behind of a daemon that did not start.
 pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
     check(&config)?;
+    // Whatever this process and its children create is for this user alone.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     // Before anything else, so that a signal during the start ends it in order too.
     let stop = stop_signal()?;
     let access = Access::prepare(&config)?;
@@ -159,8 +151,7 @@ fn take_directories(config: &ServeConfig) -> Result<Vec<DirectoryLock>, ServeErr
         if paths[..index].contains(path) {
             continue;
         }
-        socket::create_private(path)
-            .map_err(|source| ServeError::Directory { path: path.to_path_buf(), source })?;
+        private_directory(path).map_err(EngineError::from)?;
         locks.push(DirectoryLock::take(path)?);
     }
     Ok(locks)

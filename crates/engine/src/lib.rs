@@ -48,6 +48,7 @@ pub use error::{EngineError, describe};
 pub use events::{Change, EventReader, Next, OperationChange, SandboxChange, SnapshotChange};
 pub use facade::{Begun, Dependents, Engine, Usage};
 pub use forkd_capture::{CapturePlan, HostFeatures};
+pub use forkd_store::private_directory;
 pub use forkd_vmm::{Accelerator, GuestRam, KeptOutput, PausePlan, Vm, VmmError};
 pub use host::{ProbeVerdict, VmmMemory, probe_kvm};
 pub use operation::{Operation, OperationKind, OperationState, Progress};

@@ -452,6 +452,42 @@ impl Reply {
     }
 }
 
+impl Reply {
+    /// Memory that the fields of a reply take which consumes no credit, in bytes.
+    #[must_use]
+    pub fn bytes_without_credit(&self) -> usize {
+        match self {
+            Self::Welcome { agent_version, kernel_release, boot_id, .. } => {
+                agent_version.len() + kernel_release.len() + boot_id.len()
+            }
+            Self::EvalDone { result, error, .. } => {
+                let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+                length(result) + length(error)
+            }
+            Self::Renewed { instance_id, hooks, .. } => {
+                let names: usize = hooks.iter().map(|hook| hook.name.len()).sum();
+                instance_id.len() + names + hooks.len() * size_of::<HookReport>()
+            }
+            Self::Error { code, message } => code.len() + message.len(),
+            Self::Pong { .. }
+            | Self::Started { .. }
+            | Self::Stdout { .. }
+            | Self::Stderr { .. }
+            | Self::Credit { .. }
+            | Self::Exited { .. }
+            | Self::EvalPart { .. }
+            | Self::FileData { .. }
+            | Self::FileEnd { .. }
+            | Self::Written { .. }
+            | Self::Entry { .. }
+            | Self::Done {}
+            | Self::Watching {}
+            | Self::Change { .. }
+            | Self::PoweringOff {} => 0,
+        }
+    }
+}
+
 /// Words in [`Reply::Error`]'s `code`. A word never changes its meaning.
 pub mod code {
     /// The agent does not know this kind of message, or does not speak any of these versions.

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 use crate::StoreError;
 use crate::failpoint::{Failpoint, reach};
+use crate::private::private_file;
 
 /// Bytes copied at once.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
@@ -102,7 +103,7 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 pub(crate) fn fresh(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)
+    private_file(OpenOptions::new().read(true).write(true).create(true).truncate(true), path)
 }
 
 pub(crate) fn sync_directory(path: &Path) -> Result<(), StoreError> {

@@ -19,6 +19,14 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// A directory is not this user's alone.
+    #[error("`{}` {problem}", path.display())]
+    NotPrivate {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is, or what others may do there, and what to do about it.
+        problem: String,
+    },
     /// A layer is not there, neither hot nor durable.
     #[error("layer {0} is missing")]
     LayerMissing(LayerId),

@@ -23,6 +23,7 @@ use forkd_types::{LayerId, OverlayId, SandboxId};
 use crate::StoreError;
 use crate::disk::remove;
 use crate::known::Known;
+use crate::private::private_directory;
 
 /// The directories of one store.
 #[derive(Debug, Clone)]
@@ -37,7 +38,7 @@ impl StoreFiles {
     /// hold the memory of guests.
     ///
     /// # Errors
-    /// When a directory cannot be created.
+    /// When a directory cannot be created, or is not this user's alone.
     pub fn open(state: &Path, hot: &Path) -> Result<Self, StoreError> {
         let known = Arc::default();
         let files = Self { state: state.to_owned(), hot: hot.to_owned(), known };
@@ -50,12 +51,7 @@ impl StoreFiles {
             files.state.join("overlays"),
             files.state.join("vms"),
         ] {
-            use std::os::unix::fs::DirBuilderExt;
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&directory)
-                .map_err(|source| StoreError::file("create directory", &directory, source))?;
+            private_directory(&directory)?;
         }
         Ok(files)
     }

@@ -10,6 +10,7 @@ use rustix::fs::SeekFrom;
 
 use crate::disk::put;
 use crate::failpoint::{Failpoint, reach};
+use crate::private::private_file;
 use crate::{LayerIndex, LayerKind, StoreError, StoreFiles};
 
 /// A layer being written. Dropped before it is sealed, it leaves nothing.
@@ -46,7 +47,9 @@ impl LayerWriter {
         let path = files.hot_pages(&id);
         files.known().promise(files.hot(), &path, expected)?;
         let file = reach(Failpoint::Writing(&path))
-            .and_then(|()| OpenOptions::new().read(true).write(true).create_new(true).open(&path))
+            .and_then(|()| {
+                private_file(OpenOptions::new().read(true).write(true).create_new(true), &path)
+            })
             .and_then(|file| file.set_len(memory.get()).map(|()| file));
         let file = file.map_err(|source| {
             files.remove_layer(&id);

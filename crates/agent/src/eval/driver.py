@@ -1,6 +1,7 @@
 """Runs code for the guest agent, one request at a time, in one lasting namespace.
 
-Request on descriptor 0:  length (u32, little endian), whether parts are wanted (u8), source text.
+Request on descriptor 0:  length (u32, little endian), flags (u8), source text. Flags: 1, parts are
+wanted; 2, the machine is another since the last request, a copy of the one that it was.
 Answer on the same socket: parts (if wanted), then one of R repr, N nothing, E error; each with its
 kind, length (u32) and content. Content of a part P: whether the next one goes on with it (u8), length
 of its media type (u8), the type, bytes.
@@ -46,6 +47,24 @@ def _forkd_driver():
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
+
+    def renew_random():
+        # What others who were copied from the same machine have too. Only of what is loaded: the
+        # rest seeds itself when it is.
+        renewals = (
+            ("random", lambda module: module.seed()),
+            ("numpy.random", lambda module: module.seed()),
+            ("ssl", lambda module: module.RAND_add(os.urandom(64), 64.0)),
+        )
+        for name, renew in renewals:
+            module = sys.modules.get(name)
+            if module is None:
+                continue
+            try:
+                renew(module)
+            except Exception as error:
+                sys.stderr.write("forkd: %s still has its source's random state: %r\n"
+                                 % (name, error))
 
     def read_exactly(count):
         data = b""
@@ -147,8 +166,11 @@ def _forkd_driver():
 
     count = 0
     while True:
-        length, parts_wanted = struct.unpack("<IB", read_exactly(5))
+        length, flags = struct.unpack("<IB", read_exactly(5))
         source = read_exactly(length).decode("utf-8", "replace")
+        parts_wanted = flags & 1
+        if flags & 2:
+            renew_random()
         count += 1
         name = "<eval-%d>" % count
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)

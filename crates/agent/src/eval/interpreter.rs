@@ -102,12 +102,13 @@ impl Interpreter {
         *lock(&self.exit)
     }
 
-    /// Hands over a piece of code; [`Interpreter::exchange`] does the rest.
-    pub(super) fn submit(&mut self, code: &str, parts: bool) {
+    /// Hands over a piece of code; [`Interpreter::exchange`] does the rest. With `renewed` the
+    /// random generators that are loaded are seeded anew before.
+    pub(super) fn submit(&mut self, code: &str, parts: bool, renewed: bool) {
         // A frame bounds the code, and a frame's length fits.
         let length = u32::try_from(code.len()).unwrap_or(u32::MAX);
         self.outgoing = length.to_le_bytes().to_vec();
-        self.outgoing.push(u8::from(parts));
+        self.outgoing.push(u8::from(parts) | (u8::from(renewed) << 1));
         self.outgoing.extend_from_slice(code.as_bytes());
         self.incoming.clear();
     }

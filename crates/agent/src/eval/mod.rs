@@ -1,13 +1,15 @@
 //! Python for the host: one persistent interpreter, one piece of code at a time.
 //!
 //! A thread of its own owns the interpreter. It is started with the first piece of code; its state
-//! lives in guest memory and so in every child. Output between two pieces of code is discarded.
+//! lives in guest memory and so in every child. Output between two pieces of code is discarded. The
+//! first piece of code after a renewal finds random generators that were seeded anew.
 
 mod interpreter;
 mod wake;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -54,12 +56,25 @@ pub(crate) struct EvalService {
     /// Readable when a job came or the interpreter ended.
     wake: Arc<OwnedFd>,
     processes: Arc<Processes>,
+    /// How often this machine has taken a new identity.
+    renewals: AtomicU64,
 }
 
 impl EvalService {
     pub(crate) fn new(processes: Arc<Processes>) -> std::io::Result<Arc<Self>> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Arc::new(Self { queue: Mutex::new(Queue::default()), wake, processes }))
+        Ok(Arc::new(Self {
+            queue: Mutex::new(Queue::default()),
+            wake,
+            processes,
+            renewals: AtomicU64::new(0),
+        }))
+    }
+
+    /// The machine has a new identity. What the interpreter's random generators hold, others have
+    /// too.
+    pub(crate) fn machine_was_renewed(&self) {
+        self.renewals.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Queues a job; starts the thread with the first one.
@@ -83,6 +98,8 @@ impl EvalService {
         let mut interpreter: Option<Interpreter> = None;
         // The variables of earlier calls are gone, and the host has not been told.
         let mut lost = false;
+        // The renewal that the interpreter knows of.
+        let mut known = 0;
         loop {
             let ended = interpreter.as_mut().is_some_and(|running| {
                 running.discard_output();
@@ -96,7 +113,7 @@ impl EvalService {
                 self.idle(interpreter.as_ref());
                 continue;
             };
-            self.run(&mut interpreter, &mut lost, job);
+            self.run(&mut interpreter, &mut lost, &mut known, job);
         }
     }
 
@@ -110,7 +127,13 @@ impl EvalService {
         clear(&self.wake);
     }
 
-    fn run(&self, interpreter: &mut Option<Interpreter>, lost: &mut bool, job: Job) {
+    fn run(
+        &self,
+        interpreter: &mut Option<Interpreter>,
+        lost: &mut bool,
+        known: &mut u64,
+        job: Job,
+    ) {
         let Job { active, code, parts, deadline, running } = job;
         if active.is_cancelled() {
             let refusal = Refusal::new(code::CANCELLED, "ended before its turn came");
@@ -128,7 +151,9 @@ impl EvalService {
         };
         match current {
             Ok(mut current) => {
-                current.submit(&code, parts);
+                let now = self.renewals.load(Ordering::Relaxed);
+                let renewed = std::mem::replace(known, now) != now;
+                current.submit(&code, parts, renewed);
                 let reply = Turn::new(&active, &self.processes, deadline, &self.wake)
                     .follow(&mut current, std::mem::take(lost));
                 if current.exit().is_none() {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use forkd_engine::guest::{ExecRequest, FileWrite, GuestAgent, Identity};
+use forkd_engine::guest::{ExecRequest, FileWrite, GuestAgent, GuestError, Identity};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
@@ -126,18 +126,19 @@ async fn the_first_process_sets_up_the_machine_and_renews_its_identity() {
     let hook = FileWrite {
         mode: Some(0o755),
         create_parents: true,
-        ..FileWrite::new("/etc/forkd/on-fork.d/10-note")
+        ..FileWrite::new("/etc/forkd/on-fork.d/10-note.optional")
     };
     let content = b"#!/bin/sh\necho $FORKD_INSTANCE_ID > /run/noted\nexit 3\n".to_vec();
     agent.write_file(hook, content, SOON).await.unwrap();
-    let slow = FileWrite { mode: Some(0o755), ..FileWrite::new("/etc/forkd/on-fork.d/20-slow") };
+    let slow =
+        FileWrite { mode: Some(0o755), ..FileWrite::new("/etc/forkd/on-fork.d/20-slow.optional") };
     agent.write_file(slow, b"#!/bin/sh\nsleep 100\n".to_vec(), SOON).await.unwrap();
     let begun = Instant::now();
     let renewal = agent.renew(&identity("sb-one"), Duration::from_secs(6)).await.unwrap();
     let renewed_in = begun.elapsed();
     let hooks: Vec<_> =
         renewal.hooks.iter().map(|hook| (hook.name.as_str(), hook.exit_code)).collect();
-    assert_eq!(hooks, [("10-note", 3), ("20-slow", 124)]);
+    assert_eq!(hooks, [("10-note.optional", 3), ("20-slow.optional", 124)]);
     assert!(renewal.clock_step_ns > 20 * 365 * 24 * 3600 * 1_000_000_000);
     let state = "hostname; cat /etc/hostname /etc/machine-id /run/forkd/instance-id /run/noted";
     let id = "0123456789abcdef".repeat(2);
@@ -148,6 +149,11 @@ async fn the_first_process_sets_up_the_machine_and_renews_its_identity() {
     // The guest was told the time at some moment of the renewal, and tells whole seconds.
     let earliest = (before - renewed_in).as_secs();
     assert!((earliest..=now().as_secs()).contains(&guest), "guest {guest}, host {earliest} on");
+
+    shell(&agent, "mv /etc/forkd/on-fork.d/10-note.optional /etc/forkd/on-fork.d/10-note").await;
+    let refused = agent.renew(&identity("sb-two"), Duration::from_secs(6)).await.unwrap_err();
+    let failed = GuestError::HookFailed { name: "10-note".to_owned(), exit_code: 3 };
+    assert_eq!(refused, failed, "a hook that is not optional must not fail");
 
     agent.power_off(SOON).await.unwrap();
     assert!(machine.has_ended(SOON), "the machine stays on");

@@ -8,7 +8,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -116,9 +116,16 @@ async fn until_it_answers(
     Ok(())
 }
 
+/// A new or empty file that others cannot read. A link in its place is an error.
+fn create_private(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()).open(path)
+}
+
 async fn start_lock(run_dir: &Path, deadline: Instant) -> anyhow::Result<File> {
     let path = run_dir.join("start.lock");
-    let file = File::create(&path).with_context(|| format!("create `{}`", path.display()))?;
+    let file = create_private(&path).with_context(|| format!("create `{}`", path.display()))?;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
@@ -141,7 +148,7 @@ fn spawn(log: &Path, options: &[OsString]) -> anyhow::Result<Child> {
     if log.exists() {
         fs::rename(log, log.with_extension("log.old")).context("keep the previous log")?;
     }
-    let output = File::create(log).with_context(|| format!("create `{}`", log.display()))?;
+    let output = create_private(log).with_context(|| format!("create `{}`", log.display()))?;
     let program = std::env::current_exe().context("find the running executable")?;
     Command::new(program)
         .args(["serve", "--detached"])

@@ -1,9 +1,8 @@
 //! Opening an engine, and shutting it down.
 
-use std::fs;
 use std::sync::Arc;
 
-use forkd_store::{Registry, StoreError, StoreFiles, recover};
+use forkd_store::{Registry, StoreFiles, private_directory, recover};
 use forkd_types::Isolation;
 use forkd_vmm::Accelerator;
 use tokio::sync::oneshot;
@@ -144,11 +143,6 @@ impl Engine {
 /// Opens the directories of `config`, made if they are not there.
 pub(crate) fn open_directories(config: &EngineConfig) -> Result<StoreFiles, EngineError> {
     let files = StoreFiles::open(&config.state_dir, &config.hot_dir)?;
-    let run_dir = config.run_dir.clone();
-    fs::create_dir_all(&run_dir).map_err(|source| StoreError::File {
-        what: "create directory",
-        path: run_dir,
-        source,
-    })?;
+    private_directory(&config.run_dir)?;
     Ok(files)
 }

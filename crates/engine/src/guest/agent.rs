@@ -8,15 +8,22 @@ use tokio::net::UnixStream;
 
 use super::call::{Call, Deadline};
 use super::connection::{Connection, LinkCounters, Tasks};
-use super::exec::{ExecOutput, ExecRequest, ExecStream, append};
+use super::exec::{ExecOutput, ExecRequest, ExecStream};
 use super::parts::{EvalPart, Parts};
 use super::quiesce::{QuiesceGuard, quiesce};
-use super::{GuestError, OUTPUT_BYTES_MAX, OUTPUT_WINDOW_BYTES};
+use super::{GuestError, OUTPUT_BYTES_MAX};
 
 /// How much longer than the guest's own time limit we wait for it to report that it is over.
 const REPORT_MARGIN: Duration = Duration::from_secs(10);
 
 const ENTROPY_BYTES: usize = 64;
+
+/// More hooks than any image has: the failed ones are logged.
+const HOOKS_MAX: usize = 256;
+/// The end of the name of a hook that may fail.
+const OPTIONAL_HOOK: &str = ".optional";
+/// As a file name on Linux.
+const HOOK_NAME_BYTES_MAX: usize = 255;
 
 /// What an agent says of its guest. All of it comes from the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,7 +232,7 @@ impl GuestAgent {
             cwd: request.cwd,
             stdin_follows,
             timeout_ms: Some(millis(request.timeout)),
-            output_credit: OUTPUT_WINDOW_BYTES,
+            output_credit: call.window(),
         })?;
         if stdin_follows {
             call.set_input(request.stdin);
@@ -243,16 +250,15 @@ impl GuestAgent {
         call.begin(&Request::Eval {
             code: request.code,
             timeout_ms: Some(millis(request.timeout)),
-            output_credit: OUTPUT_WINDOW_BYTES,
+            output_credit: call.window(),
             parts: true,
         })?;
-        let mut stdout = Vec::new();
-        let mut stderr = Vec::new();
+        let mut output = call.collected();
         let mut parts = Parts::default();
         loop {
             match call.next().await? {
-                Reply::Stdout { data } => append(&mut stdout, stderr.len(), &data)?,
-                Reply::Stderr { data } => append(&mut stderr, stdout.len(), &data)?,
+                Reply::Stdout { data } => output.stdout(&data)?,
+                Reply::Stderr { data } => output.stderr(&data)?,
                 Reply::EvalPart { mime, data, more } => parts.add(mime, data, more)?,
                 Reply::EvalDone { result, error, timed_out, state_lost } => {
                     call.finish();
@@ -261,8 +267,8 @@ impl GuestAgent {
                         result,
                         error,
                         parts,
-                        stdout,
-                        stderr,
+                        stdout: output.stdout,
+                        stderr: output.stderr,
                         timed_out,
                         state_lost,
                     });
@@ -282,14 +288,15 @@ impl GuestAgent {
             path: path.to_owned(),
             offset: 0,
             length: Some(OUTPUT_BYTES_MAX + 1),
-            output_credit: OUTPUT_WINDOW_BYTES,
+            output_credit: call.window(),
         })?;
-        let mut content = Vec::new();
+        let mut content = call.collected();
         loop {
             match call.next().await? {
-                Reply::FileData { data } => append(&mut content, 0, &data)?,
+                Reply::FileData { data } => content.stdout(&data)?,
                 Reply::FileEnd { bytes } => {
                     call.finish();
+                    let content = content.stdout;
                     if bytes == content.len() as u64 {
                         return Ok(content);
                     }
@@ -333,7 +340,7 @@ impl GuestAgent {
     /// that all of it is in effect. A guest that does not must not be handed out.
     ///
     /// # Errors
-    /// See [`GuestError`].
+    /// See [`GuestError`]; [`GuestError::HookFailed`] when a hook that must not fail did.
     pub async fn renew(
         &self,
         identity: &Identity,
@@ -355,6 +362,17 @@ impl GuestAgent {
             Reply::Renewed { instance_id, clock_step_ns, hooks }
                 if instance_id == identity.instance_id =>
             {
+                let told = hooks.len() <= HOOKS_MAX
+                    && hooks.iter().all(|hook| hook.name.len() <= HOOK_NAME_BYTES_MAX);
+                if !told {
+                    let reason = "too many hooks, or too long names".to_owned();
+                    return Err(GuestError::Protocol { what: "renew", reason });
+                }
+                let failed =
+                    |hook: &&HookReport| hook.exit_code != 0 && !hook.name.ends_with(OPTIONAL_HOOK);
+                if let Some(HookReport { name, exit_code }) = hooks.iter().find(failed) {
+                    return Err(GuestError::hook(name, *exit_code));
+                }
                 Ok(Renewal { clock_step_ns, hooks })
             }
             Reply::Renewed { .. } => Err(GuestError::Protocol {

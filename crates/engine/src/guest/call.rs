@@ -7,8 +7,9 @@ use forkd_protocol::{CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, Reply, Request, cred
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::GuestError;
+use super::budget::Collected;
 use super::connection::{Connection, Inbox, Tasks, lock};
-use super::{GuestError, OUTPUT_WINDOW_BYTES};
 
 /// A point in time with the wait that it came from, for the error text.
 #[derive(Debug, Clone, Copy)]
@@ -155,6 +156,16 @@ impl Call {
         Ok(())
     }
 
+    /// The credit to give in the request.
+    pub(super) fn window(&self) -> u64 {
+        self.inbox.window
+    }
+
+    /// Where its output is collected.
+    pub(super) fn collected(&self) -> Collected {
+        Collected::new(&self.connection.collected)
+    }
+
     pub(super) fn set_deadline(&mut self, deadline: Deadline) {
         self.deadline = deadline;
     }
@@ -194,7 +205,7 @@ impl Call {
                     return Err(self.deadline.timeout(self.what));
                 }
             };
-            match reply {
+            match reply.map(|arrived| arrived.reply) {
                 None => return Err(self.lost()),
                 Some(Reply::Credit { bytes }) => {
                     if let Some(input) = &mut self.input {
@@ -238,7 +249,7 @@ impl Call {
 
     /// Allows as much more output as was taken, once it is worth a message.
     pub(super) fn give_credit(&mut self) -> Result<(), GuestError> {
-        if self.taken < OUTPUT_WINDOW_BYTES / 2 {
+        if self.taken < self.inbox.window / 2 {
             return Ok(());
         }
         let bytes = std::mem::take(&mut self.taken);

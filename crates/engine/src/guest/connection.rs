@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use forkd_protocol::{
     CREDIT_OVERHEAD_BYTES, FRAME_BYTES_MAX, FrameDecoder, Reply, Request, credit_cost,
@@ -12,9 +13,14 @@ use forkd_protocol::{
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 
+use super::budget::{Budget, Held, window};
 use super::{GuestError, OUTPUT_WINDOW_BYTES, REQUESTS_MAX};
 
 const READ_BYTES: usize = 64 * 1024;
+
+/// After a read that had nothing for anybody: a guest that sends only such gets no more than a small
+/// part of a processor.
+const REST: Duration = Duration::from_millis(1);
 
 /// Replies that one request can have waiting: its credit in the smallest frames, and those few
 /// that need no credit.
@@ -46,9 +52,15 @@ struct Outgoing {
     written: Option<oneshot::Sender<()>>,
 }
 
+/// A reply that waits to be taken, and what it holds.
+pub(super) struct Arrived {
+    pub(super) reply: Reply,
+    _held: Held,
+}
+
 /// Where the replies of one request go.
 struct Route {
-    replies: mpsc::Sender<Reply>,
+    replies: mpsc::Sender<Arrived>,
     /// Credit that the agent has left.
     credit: Arc<Mutex<u64>>,
     /// Why the route was closed before its last reply.
@@ -57,7 +69,9 @@ struct Route {
 
 /// The receiving end of a route.
 pub(super) struct Inbox {
-    pub(super) replies: mpsc::Receiver<Reply>,
+    pub(super) replies: mpsc::Receiver<Arrived>,
+    /// The credit that the request begins with.
+    pub(super) window: u64,
     pub(super) credit: Arc<Mutex<u64>>,
     pub(super) failure: Arc<OnceLock<GuestError>>,
 }
@@ -87,6 +101,8 @@ pub(super) struct Connection {
     pub(super) stream: UnixStream,
     next_id: AtomicU64,
     counters: Counters,
+    without_credit: Arc<Budget>,
+    pub(super) collected: Arc<Budget>,
 }
 
 /// Ends a connection's tasks when the last handle goes away.
@@ -121,6 +137,8 @@ impl Connection {
             stream,
             next_id: AtomicU64::new(first_id.max(1)),
             counters: Counters::default(),
+            without_credit: Budget::for_replies(),
+            collected: Budget::for_collected(),
         });
         let reader = tokio::spawn(read_replies(Arc::clone(&connection)));
         let writer = tokio::spawn(write_frames(Arc::clone(&connection), queue));
@@ -131,9 +149,10 @@ impl Connection {
     pub(super) fn open(&self, what: &'static str) -> Result<(u64, Inbox), GuestError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, replies) = mpsc::channel(REPLIES_MAX);
-        let credit = Arc::new(Mutex::new(OUTPUT_WINDOW_BYTES));
         let failure = Arc::new(OnceLock::new());
         let mut routes = lock(&self.routes);
+        let window = window(routes.by_id.len());
+        let credit = Arc::new(Mutex::new(window));
         if let Some(error) = &routes.closed {
             return Err(error.clone());
         }
@@ -147,7 +166,7 @@ impl Connection {
             id,
             Route { replies: sender, credit: Arc::clone(&credit), failure: Arc::clone(&failure) },
         );
-        Ok((id, Inbox { replies, credit, failure }))
+        Ok((id, Inbox { replies, window, credit, failure }))
     }
 
     /// Forgets a request. Replies that still come for it are dropped and counted.
@@ -226,15 +245,17 @@ impl Connection {
         }
     }
 
-    fn route(&self, id: u64, reply: Reply) {
+    /// Hands a reply to its request. Gives whether somebody has waited for it.
+    fn route(&self, id: u64, reply: Reply) -> bool {
         let mut routes = lock(&self.routes);
         let accepted = routes.accepts(id, &reply);
         let Some(route) = routes.by_id.get(&id).filter(|_| accepted) else {
             self.counters.replies_unrouted.fetch_add(1, Ordering::Relaxed);
-            return;
+            return false;
         };
+        let mut held = Held::nothing(&self.without_credit);
         let overrun = match reply.payload_bytes() {
-            None => false,
+            None => !held.add(reply.bytes_without_credit() as u64),
             Some(bytes) => {
                 let mut credit = lock(&route.credit);
                 let rest = credit.checked_sub(credit_cost(bytes));
@@ -242,7 +263,7 @@ impl Connection {
                 rest.is_none()
             }
         };
-        if overrun || route.replies.try_send(reply).is_err() {
+        if overrun || route.replies.try_send(Arrived { reply, _held: held }).is_err() {
             let error = GuestError::Protocol {
                 what: "reply",
                 reason: "more replies than were allowed".to_owned(),
@@ -250,6 +271,7 @@ impl Connection {
             fail(route, error);
             routes.by_id.remove(&id);
         }
+        true
     }
 }
 
@@ -280,14 +302,16 @@ async fn read_replies(connection: Arc<Connection>) {
     let mut decoder = FrameDecoder::new();
     let mut buffer = vec![0; READ_BYTES];
     let reason = loop {
+        let (mut events, mut wanted) = (0_u32, 0_u32);
         match read_some(&connection.stream, &mut buffer).await {
             Ok(0) => break "the VM closed it".to_owned(),
             Ok(count) => decoder.feed(&buffer[..count], |event| {
                 let understood = event
                     .ok()
                     .and_then(|frame| Some((frame.request_id, decode_reply(frame.message).ok()?)));
+                events += 1;
                 match understood {
-                    Some((id, reply)) => connection.route(id, reply),
+                    Some((id, reply)) => wanted += u32::from(connection.route(id, reply)),
                     None => {
                         connection.counters.frames_rejected.fetch_add(1, Ordering::Relaxed);
                     }
@@ -296,7 +320,11 @@ async fn read_replies(connection: Arc<Connection>) {
             Err(error) => break error.to_string(),
         }
         // A guest that floods us must not keep this thread from others.
-        tokio::task::yield_now().await;
+        if events > 0 && wanted == 0 {
+            tokio::time::sleep(REST).await;
+        } else {
+            tokio::task::yield_now().await;
+        }
     };
     connection.shut(reason);
 }

@@ -38,10 +38,30 @@ pub enum GuestError {
         /// For people.
         message: String,
     },
+    /// A program that the image runs in every child has failed. Its name comes from the guest.
+    #[error(
+        "the hook `{name}` in `/etc/forkd/on-fork.d/` ended with exit code {exit_code}; mend it, or \
+         let its name end in `.optional` if a child may do without it"
+    )]
+    HookFailed {
+        /// File name.
+        name: String,
+        /// Exit code, or 128 + signal; 124 when its time was over; 126 when it could not be run.
+        exit_code: i32,
+    },
     /// More output than we are willing to hold. The program was killed.
     #[error("the output is larger than {limit} bytes")]
     OutputTooLarge {
         /// Standard output and standard error together, or the file, in bytes.
+        limit: u64,
+    },
+    /// More output of one guest than we are willing to hold, all its requests together.
+    #[error(
+        "the outputs and files that this sandbox is asked for at the same time are larger than \
+         {limit} bytes; ask for fewer at once, or follow the output of a background process"
+    )]
+    OutputsTooLarge {
+        /// All together, in bytes.
         limit: u64,
     },
     /// The guest has not read earlier requests for so long that no more may wait for it.
@@ -84,6 +104,11 @@ impl GuestError {
             );
         }
         Self::Remote { code: clean(code), message }
+    }
+
+    pub(super) fn hook(name: &str, exit_code: i32) -> Self {
+        let shown = name.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+        Self::HookFailed { name: shown.collect(), exit_code }
     }
 
     /// The agent answered `what` with something else than the protocol allows.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use forkd_protocol::Reply;
 
+use super::GuestError;
+use super::budget::Collected;
 use super::call::Call;
-use super::{GuestError, OUTPUT_BYTES_MAX};
 
 /// A program to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,32 +127,18 @@ impl ExecStream {
 
     /// Reads to the end.
     pub(super) async fn collect(mut self) -> Result<ExecOutput, GuestError> {
-        let mut stdout = Vec::new();
-        let mut stderr = Vec::new();
+        let mut output = self.call.collected();
         while let Some(event) = self.next().await? {
             match event {
                 ExecEvent::Started(_) => {}
-                ExecEvent::Stdout(data) => append(&mut stdout, stderr.len(), &data)?,
-                ExecEvent::Stderr(data) => append(&mut stderr, stdout.len(), &data)?,
+                ExecEvent::Stdout(data) => output.stdout(&data)?,
+                ExecEvent::Stderr(data) => output.stderr(&data)?,
                 ExecEvent::Exited(ExecExit { exit_code, signal, timed_out }) => {
+                    let Collected { stdout, stderr, .. } = output;
                     return Ok(ExecOutput { stdout, stderr, exit_code, signal, timed_out });
                 }
             }
         }
         Err(GuestError::unexpected("exec", "end"))
     }
-}
-
-/// Appends unless the streams together would grow past the limit.
-pub(super) fn append(
-    stream: &mut Vec<u8>,
-    other_bytes: usize,
-    data: &[u8],
-) -> Result<(), GuestError> {
-    let total = stream.len() as u64 + other_bytes as u64 + data.len() as u64;
-    if total > OUTPUT_BYTES_MAX {
-        return Err(GuestError::OutputTooLarge { limit: OUTPUT_BYTES_MAX });
-    }
-    stream.extend_from_slice(data);
-    Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use forkd_protocol::{Reply, Request, credit_cost};
 
 use super::call::{Call, Deadline};
-use super::{GuestAgent, GuestError, OUTPUT_BYTES_MAX, OUTPUT_WINDOW_BYTES};
+use super::{GuestAgent, GuestError, OUTPUT_BYTES_MAX};
 
 /// For a tree to be watched from one end to the other.
 const WATCH_DEADLINE: Duration = Duration::from_secs(30);
@@ -111,13 +111,15 @@ impl GuestAgent {
         within: Duration,
     ) -> Result<Vec<FileEntry>, GuestError> {
         let mut call = self.call("list files", Deadline::after(within))?;
-        let output_credit = OUTPUT_WINDOW_BYTES;
+        let output_credit = call.window();
         call.begin(&Request::ListFiles { path: path.to_owned(), output_credit })?;
         let mut entries = Vec::new();
         let mut bytes = 0;
         loop {
             let reply = call.next().await?;
-            bytes += reply.payload_bytes().map_or(0, credit_cost);
+            // Each entry has the whole path.
+            let cost = |bytes: usize| credit_cost(bytes).saturating_add(path.len() as u64);
+            bytes += reply.payload_bytes().map_or(0, cost);
             if bytes > OUTPUT_BYTES_MAX {
                 return Err(GuestError::OutputTooLarge { limit: OUTPUT_BYTES_MAX });
             }
@@ -142,7 +144,7 @@ impl GuestAgent {
     /// See [`GuestError`].
     pub async fn stat_file(&self, path: &str, within: Duration) -> Result<FileEntry, GuestError> {
         let mut call = self.call("stat file", Deadline::after(within))?;
-        let output_credit = OUTPUT_WINDOW_BYTES;
+        let output_credit = call.window();
         call.begin(&Request::StatFile { path: path.to_owned(), output_credit })?;
         match call.next().await? {
             Reply::Entry { name: _, kind, bytes, mode, modified_unix_s } => {
@@ -191,7 +193,7 @@ impl GuestAgent {
         call.begin(&Request::WatchFiles {
             path: path.to_owned(),
             recursive: depth == Depth::Recursive,
-            output_credit: OUTPUT_WINDOW_BYTES,
+            output_credit: call.window(),
         })?;
         match call.next().await? {
             Reply::Watching {} => {

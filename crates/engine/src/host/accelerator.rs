@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forkd_store::MachineIdentity;
+use forkd_store::{MachineIdentity, private_directory};
 use forkd_types::{ByteCount, Isolation, SandboxId};
 use forkd_vmm::{
     Accelerator, Confinement, Driver, Jail, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu,
@@ -120,7 +120,7 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
     let directory = config.run_dir.join("kvm-probe");
     let ram = config.hot_dir.join("kvm-probe-ram");
     fs::remove_dir_all(&directory).ok();
-    fs::create_dir_all(&directory).map_err(|error| EngineError::Internal(error.to_string()))?;
+    private_directory(&directory)?;
     let kvm = Accelerator::Kvm;
     let (tools, isolation) = isolated(config, tools(config, kvm), kvm)?;
     let jail = (isolation != Isolation::None).then(|| Jail {

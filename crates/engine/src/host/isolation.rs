@@ -1,10 +1,10 @@
 //! How far VMMs are kept from this host: by a launcher, if there may be one.
 
-use std::os::unix::fs::DirBuilderExt as _;
 use std::sync::Arc;
 
+use forkd_store::private_directory;
 use forkd_types::{Isolation, SandboxId};
-use forkd_vmm::{Accelerator, VmmError, VmmTools, qemu};
+use forkd_vmm::{Accelerator, VmmTools, qemu};
 
 use crate::{EngineConfig, EngineError, IsolationPolicy, describe};
 
@@ -30,10 +30,8 @@ pub(super) fn isolated(
         return Ok((tools, Isolation::None));
     }
     let root = config.run_dir.join("root");
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&root);
-    let started = made
-        .map_err(|source| VmmError::File { what: "create", path: root.clone(), source })
-        .and_then(|()| qemu::launcher(config.launcher.clone(), &tools, accelerator, root));
+    private_directory(&root)?;
+    let started = qemu::launcher(config.launcher.clone(), &tools, accelerator, root);
     match started {
         Ok(launcher) => {
             let own_ids = launcher.has_own_ids();

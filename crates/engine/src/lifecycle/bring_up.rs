@@ -108,7 +108,7 @@ async fn renew(agent: &GuestAgent, id: &SandboxId, tag: &SnapshotTag) -> Result<
     agent.hello(limit::RENEW_DEADLINE).await.map_err(unconfirmed)?;
     let renewal = agent.renew(&identity, limit::RENEW_DEADLINE).await.map_err(unconfirmed)?;
     for hook in renewal.hooks.iter().filter(|hook| hook.exit_code != 0) {
-        tracing::info!(sandbox = %id, hook = %hook.name, code = hook.exit_code, "a hook failed");
+        tracing::info!(sandbox = %id, hook = %hook.name, code = hook.exit_code, "an optional hook failed");
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forkd_store::{Registry, SandboxRow, StoreError};
+use forkd_store::{Registry, SandboxRow, StoreError, private_directory};
 use forkd_types::{OverlayId, SandboxId, SandboxState};
 use forkd_vmm::Vm;
 
@@ -162,10 +162,8 @@ fn process_of(vm: &dyn Vm) -> Option<(u32, u64)> {
 }
 
 fn create_directory(path: PathBuf) -> Result<PathBuf, EngineError> {
-    match fs::create_dir_all(&path) {
-        Ok(()) => Ok(path),
-        Err(source) => Err(StoreError::File { what: "create directory", path, source }.into()),
-    }
+    private_directory(&path)?;
+    Ok(path)
 }
 
 /// Removes a directory, which need not be there.

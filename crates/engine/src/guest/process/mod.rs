@@ -37,7 +37,7 @@ pub use table::ProcessTable;
 
 use super::agent::millis;
 use super::call::{Call, Deadline, InputPiece};
-use super::{GuestAgent, GuestError, OUTPUT_WINDOW_BYTES};
+use super::{GuestAgent, GuestError};
 
 /// For a program to be started; generous, because emulation is slow.
 const START_DEADLINE: Duration = Duration::from_secs(30);
@@ -120,7 +120,7 @@ impl GuestAgent {
         let mut call = self.call("start process", Deadline::after(START_DEADLINE))?;
         let ProcessRequest { args, env, cwd, input, timeout, terminal, audience: _ } = request;
         let takes_input = input == ProcessInput::Open || terminal.is_some();
-        let (timeout_ms, output_credit) = (timeout.map(millis), OUTPUT_WINDOW_BYTES);
+        let (timeout_ms, output_credit) = (timeout.map(millis), call.window());
         call.begin(&match terminal {
             None => {
                 let stdin_follows = takes_input;

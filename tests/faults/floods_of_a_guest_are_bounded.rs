@@ -1,13 +1,15 @@
-//! Goal: a guest that floods its console costs the host a bounded amount of memory and processor
-//! time, keeps answering, and can be branched; its child's console works.
+//! Goal: a guest that floods its console, or the output of its programs, costs the host a bounded
+//! amount of memory, keeps answering, and can be branched; its child's console works.
 //!
 //! Method: the guest's kernel writes to the serial port until more than what is kept has been written, while
-//! the memory of the process that the engine runs in is watched. Breaks when what a guest writes is
-//! collected without a bound, or a console that was full at the branch point stays silent.
+//! the memory of the process that the engine runs in is watched. Programs write without end to readers
+//! that take nothing, and to requests that collect. Breaks when what a guest writes is kept
+//! without a bound, or a console that was full at the branch point stays silent.
 
 use std::time::{Duration, Instant};
 
-use forkd_engine::KeptOutput;
+use forkd_engine::guest::{Audience, ExecRequest, OUTPUT_BYTES_MAX, ProcessRequest};
+use forkd_engine::{EngineError, KeptOutput};
 use forkd_testkit::{Guest, Lab, block_on};
 use forkd_types::limit::CONSOLE_BYTES;
 
@@ -58,7 +60,9 @@ fn a_guest_that_floods_its_console_is_bounded_answers_and_can_be_branched() {
 
         assert_eq!(source.sh("echo here").await, "here");
         let kept = console_of(&lab, &source);
-        assert_eq!(kept.bytes.len() as u64, CONSOLE_BYTES);
+        // It goes on while it is read.
+        let bytes = kept.bytes.len() as u64;
+        assert!(CONSOLE_BYTES / 2 < bytes && bytes <= CONSOLE_BYTES, "{bytes} are kept");
         let lines = String::from_utf8(kept.bytes).unwrap();
         let line = format!("{:0900}", 7);
         // But for the first and the last, which may be cut.
@@ -78,5 +82,52 @@ fn a_guest_that_floods_its_console_is_bounded_answers_and_can_be_branched() {
             let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
             assert!(bytes < 2 * CONSOLE_BYTES, "{bytes} bytes in its directory");
         }
+    });
+}
+
+/// Programs that write without end.
+const WRITERS: usize = 24;
+
+#[test]
+fn output_that_is_read_slowly_or_collected_is_bounded() {
+    block_on(async {
+        let _alone = ALONE.lock().await;
+        let lab = Lab::new().await;
+        let guest = lab.tiny().await;
+        guest.sh("true").await;
+        let before = own_memory_kib();
+        let mut readers = Vec::new();
+        for _ in 0..WRITERS {
+            let mut request = ProcessRequest::new(["yes"]);
+            request.audience = Audience::Expected;
+            let process = lab.engine.start_process(&guest.id, request).await.unwrap();
+            // The first bytes, and then no more.
+            let mut reader = lab.engine.process_output(&guest.id, &process.id, Some(0)).unwrap();
+            reader.next().await.unwrap();
+            readers.push((process.id, reader));
+        }
+        let kept = |id| {
+            let view = lab.engine.process(&guest.id, id).unwrap();
+            view.output_to - view.output_from
+        };
+        let begun = Instant::now();
+        while readers.iter().any(|(id, _)| kept(id) < 400 << 10) && begun.elapsed() < SOON {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(guest.sh("echo here").await, "here");
+        let after = own_memory_kib();
+        // For each what is kept and a window.
+        let most = before + WRITERS as u64 * 1536 + ROOM_KIB;
+        assert!(after < most, "{before} KiB became {after} KiB");
+        for (id, _) in readers {
+            lab.engine.remove_process(&guest.id, &id).unwrap();
+        }
+
+        let mut flood = ExecRequest::new(["cat", "/dev/zero"]);
+        flood.timeout = SOON;
+        let error = lab.engine.exec(&guest.id, flood).await.unwrap_err();
+        assert!(matches!(error, EngineError::Guest(_)), "{error}");
+        assert!(error.to_string().contains(&OUTPUT_BYTES_MAX.to_string()), "{error}");
+        assert_eq!(guest.sh("echo here").await, "here");
     });
 }

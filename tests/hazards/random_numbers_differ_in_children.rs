@@ -1,0 +1,106 @@
+//! Goal: children of one snapshot do not draw the same random numbers: in `eval`, `random`, `ssl` and
+//! `uuid` differ without a hook; in a program that ran at the branch point, what comes from the
+//! kernel differs.
+//!
+//! Method: twenty children draw as the first thing they do, from generators that the source has
+//! loaded and seeded. A program that ran at the branch point draws when it is told to. Its
+//! generator in user space is the source's, which is the limit that the documents tell. Breaks when
+//! a generator keeps the state of the branch point.
+
+use std::collections::BTreeSet;
+
+use forkd_engine::EngineError;
+use forkd_engine::guest::FileWrite;
+use forkd_testkit::{Lab, block_on};
+
+const DRAWS: [&str; 5] = [
+    "random.random()",
+    "random.getrandbits(64)",
+    "ssl.RAND_bytes(16).hex()",
+    "uuid.uuid4().hex",
+    "os.urandom(16).hex()",
+];
+
+/// Waits for a file, and draws from the generator in user space and from the kernel.
+const PROGRAM: &str = "import os, random, time, uuid
+random.random()
+open('/tmp/ready', 'w').close()
+while not os.path.exists('/tmp/go'): time.sleep(0.01)
+with open('/tmp/new', 'w') as out: print(random.random(), uuid.uuid4().hex, os.urandom(8).hex(), file=out)
+os.rename('/tmp/new', '/tmp/drawn')
+";
+
+#[test]
+fn what_twenty_children_draw_differs() {
+    block_on(async {
+        let lab = Lab::shared().await;
+        let source = lab.python().await;
+        source.eval("import os, random, ssl, uuid; random.seed(7); ssl.RAND_bytes(1)").await;
+        // The image has no numpy: what stands in its place is told to seed itself.
+        let stand_in = "import sys, types; told = []
+sys.modules['numpy.random'] = types.SimpleNamespace(seed=lambda: told.append(1))";
+        source.eval(stand_in).await;
+        source.write("/tmp/program.py", PROGRAM.as_bytes()).await;
+        source.spawn("python3 /tmp/program.py").await;
+        source.sh("until [ -e /tmp/ready ]; do sleep 0.05; done").await;
+        let (_, children) = source.branch_into(20).await;
+        let mut drawn = vec![BTreeSet::new(); DRAWS.len()];
+        let mut by_program = vec![BTreeSet::new(); 3];
+        for child in &children {
+            let values = child.eval(&format!("' '.join(map(str, ({})))", DRAWS.join(", "))).await;
+            let values = values.trim_matches('\'').split(' ').map(str::to_owned);
+            for (set, value) in drawn.iter_mut().zip(values) {
+                set.insert(value);
+            }
+            let told =
+                "touch /tmp/go; until [ -e /tmp/drawn ]; do sleep 0.05; done; cat /tmp/drawn";
+            let line = child.sh(told).await;
+            for (set, value) in by_program.iter_mut().zip(line.split(' ')) {
+                set.insert(value.to_owned());
+            }
+        }
+        for (draw, set) in DRAWS.iter().zip(&drawn) {
+            assert_eq!(set.len(), children.len(), "`{draw}` in `eval`");
+        }
+        let [user_space, uuid, kernel] = &by_program[..] else { panic!("three values") };
+        assert_eq!(uuid.len(), children.len(), "`uuid4` in a program");
+        assert_eq!(kernel.len(), children.len(), "`os.urandom` in a program");
+        assert_eq!(user_space.len(), 1, "the limit that `docs/hazards.md` tells");
+
+        assert_eq!(children[0].eval("len(told)").await, "1");
+        assert_eq!(source.eval("len(told)").await, "0", "the source is what it was");
+
+        // It is done once for each renewal: what a user seeds afterwards stays.
+        let seeded = children[0].eval("random.seed(7)\nrandom.random()").await;
+        assert_eq!(children[0].eval("random.seed(7); random.random()").await, seeded);
+        children[0].eval("random.seed(7)").await;
+        assert_eq!(children[0].eval("random.random()").await, seeded, "no seed between two calls");
+        for child in children {
+            child.remove().await;
+        }
+    });
+}
+
+#[test]
+fn a_child_whose_hook_fails_is_destroyed_unless_the_hook_is_optional() {
+    block_on(async {
+        let lab = Lab::new().await;
+        let source = lab.tiny().await;
+        let path = "/etc/forkd/on-fork.d/10-reseed";
+        let hook = FileWrite { mode: Some(0o755), ..FileWrite::new(path) };
+        let content = b"#!/bin/sh\nexit 3\n".to_vec();
+        lab.engine.write_file(&source.id, hook, content).await.unwrap();
+        let snapshot = source.branch().await;
+        let error = lab.engine.fork(&snapshot.tag, 1).await.unwrap_err();
+        let EngineError::RenewalNotConfirmed { source: reason, .. } = &error else {
+            panic!("{error}")
+        };
+        let reason = reason.to_string();
+        assert!(reason.contains("`10-reseed`") && reason.contains("exit code 3"), "{reason}");
+        assert!(reason.contains(".optional"), "{reason}");
+        assert_eq!(lab.vmm_count(), 1, "the child is gone");
+        source.sh(&format!("mv {path} {path}.optional")).await;
+        let snapshot = source.branch().await;
+        assert_eq!(lab.one(&snapshot.tag).await.sh("echo here").await, "here");
+    });
+}
