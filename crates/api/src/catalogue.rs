@@ -93,6 +93,13 @@ catalogue! {
     /// The peer's user is neither the daemon's nor root.
     PeerRefused = "peer_refused", 403,
         "run the command as the daemon's user, or use TCP with a token";
+    /// A shared snapshot belongs to somebody else.
+    NotYours = "not_yours", 403,
+        "fork it, and branch or compact what you get; only its owner and admins may remove it";
+    /// Only an admin may do that.
+    AdminOnly = "admin_only", 403,
+        "use a token that the daemon's token file marks `admin`, or the Unix socket as the \
+         daemon's user";
     /// The request names a host that is not this machine's loopback.
     HostRefused = "host_refused", 403,
         "address the daemon as 127.0.0.1 or localhost, or use its Unix socket";

@@ -6,7 +6,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use forkd_api::ErrorCode;
-use forkd_types::{OperationId, ProcessId, SandboxId, SnapshotTag};
+use forkd_types::{OperationId, ProcessId, SandboxId, TagName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
@@ -146,7 +146,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ProcessPath {
 }
 
 /// The snapshot that the path names. A text that is no tag cannot name one: not found.
-pub(crate) struct SnapshotPath(pub(crate) SnapshotTag);
+pub(crate) struct SnapshotPath(pub(crate) TagName);
 
 impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
     type Rejection = Failure;
@@ -156,9 +156,9 @@ impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
         let unknown = |error: forkd_types::TagError| {
             Failure::new(ErrorCode::SnapshotNotFound, error.to_string())
         };
-        let id = text.parse().map_err(unknown)?;
-        tracing::Span::current().record("snapshot", tracing::field::display(&id));
-        Ok(Self(id))
+        let name = text.parse().map_err(unknown)?;
+        tracing::Span::current().record("snapshot", text);
+        Ok(Self(name))
     }
 }
 

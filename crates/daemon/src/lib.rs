@@ -2,7 +2,7 @@
 //! loopback TCP.
 //!
 //! Guarantees: every answer that is not a success has a body of the catalogue; a state directory
-//! has one daemon at most; only the owner of the Unix socket can connect to it; no request that
+//! has one daemon at most; a request sees only what is its caller's; no request that
 //! changes state is torn by a client that goes away.
 //!
 //! Does not do: anything a handler could leave to the engine. Handlers check, call and convert.
@@ -24,7 +24,7 @@ mod serve;
 mod socket;
 
 pub use access::{AuditError, TlsError, TokenFileError};
-pub use config::{ServeConfig, TlsFiles};
+pub use config::{ServeConfig, SocketMode, SocketModeError, TlsFiles};
 pub use forkd_engine::{AcceleratorChoice, Limits};
 pub use lock::LockError;
 pub use router::openapi_json;

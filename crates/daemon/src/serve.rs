@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{self, AuditError, AuditLog, Gate, Policy, TlsError, TokenFileError, Tokens};
-use crate::app::App;
+use crate::app::Shared;
 use crate::connection::{self, Listener};
 use crate::lock::{DirectoryLock, LockError};
 use crate::metrics::Metrics;
@@ -89,7 +89,7 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
     let access = Access::prepare(&config)?;
     let _locks = take_directories(&config)?;
     let engine = Engine::open(config.engine()).await?;
-    let app = App { engine: engine.clone(), metrics: Arc::new(Metrics::new()) };
+    let app = Shared::new(engine.clone(), Arc::new(Metrics::new()));
     let counting = {
         let (metrics, events) = (Arc::clone(&app.metrics), engine.events(None));
         tokio::spawn(async move { metrics.follow(events).await })
@@ -146,8 +146,10 @@ impl Access {
             tracing::warn!(%address, "tokens cross the network unencrypted: give --tls-cert");
         }
         let tls = tls.map(|files| access::acceptor(&files.certificate, &files.key)).transpose()?;
-        let owner = rustix::process::geteuid().as_raw();
-        let socket = Gate { policy: Policy::Owner(owner), audit: audit.clone() };
+        let daemon = rustix::process::geteuid().as_raw();
+        let others = config.socket_mode.admits_others();
+        let policy_of_socket = Policy::Users { daemon, others };
+        let socket = Gate { policy: policy_of_socket, audit: audit.clone() };
         Ok(Self { socket, tcp: Gate { policy, audit }, tls })
     }
 }
@@ -170,7 +172,7 @@ fn take_directories(config: &ServeConfig) -> Result<Vec<DirectoryLock>, ServeErr
 async fn listen_and_serve(
     config: &ServeConfig,
     access: Access,
-    app: App,
+    app: Shared,
     stop: impl Future<Output = &'static str>,
 ) -> Result<(JoinSet<()>, socket::SocketFile), ServeError> {
     let stopping = CancellationToken::new();
@@ -184,12 +186,13 @@ async fn listen_and_serve(
         let router = router::router(app.clone(), access.tcp);
         servers.spawn(connection::serve(listener, router, stopping.clone()));
     }
-    let (listener, file) = socket::listen(&config.socket).await.map_err(|source| {
-        ServeError::Listen { address: format!("`{}`", config.socket.display()), source }
-    })?;
+    let (listener, file) =
+        socket::listen(&config.socket, config.socket_mode).await.map_err(|source| {
+            ServeError::Listen { address: format!("`{}`", config.socket.display()), source }
+        })?;
     tracing::info!(
         socket = %config.socket.display(),
-        accelerator = app.engine.accelerator().name(),
+        accelerator = app.accelerator().name(),
         "listening"
     );
     let router = router::router(app, access.socket);
@@ -215,6 +218,7 @@ fn stop_signal() -> Result<impl Future<Output = &'static str>, ServeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SocketMode;
     use forkd_engine::AcceleratorChoice;
 
     fn config(listen: &str) -> ServeConfig {
@@ -224,6 +228,7 @@ mod tests {
             hot_dir: "/h".into(),
             run_dir: "/r".into(),
             socket: "/r/forkd.sock".into(),
+            socket_mode: SocketMode::default(),
             image_dir: "/i".into(),
             shim: "/shim.so".into(),
             accelerator: AcceleratorChoice::Auto,

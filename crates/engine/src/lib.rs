@@ -21,11 +21,14 @@
 
 mod background;
 mod branch;
+mod caller;
 mod config;
 mod domain;
 mod error;
 mod events;
 mod facade;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 pub mod guest;
 pub mod host;
 mod lifecycle;
@@ -37,6 +40,7 @@ mod tally;
 mod tests;
 
 pub use branch::{BranchProbe, ProbedBranch};
+pub use caller::{Caller, Role};
 pub use config::{AcceleratorChoice, EngineConfig, UnknownAccelerator};
 pub use domain::{
     AtShutDown, Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress,

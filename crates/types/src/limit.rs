@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
-/// Characters in a snapshot tag; tags are used in file names and metric labels.
+/// Characters in a snapshot tag.
 pub const TAG_CHARS_MAX: usize = 64;
+
+/// Characters in the name of an owner.
+pub const OWNER_CHARS_MAX: usize = 64;
 
 /// Children that one request may start.
 pub const CHILDREN_PER_REQUEST_MAX: u32 = 1000;

@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use forkd_daemon::{Limits, ServeConfig};
+use forkd_daemon::{Limits, ServeConfig, SocketMode};
 use forkd_types::ByteCount;
 
 use super::paths::Surroundings;
@@ -34,6 +34,7 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         hot_budget: places.hot_budget_mib.map(ByteCount::from_mib),
         run_dir,
         socket,
+        socket_mode: SocketMode::default(),
         image_dir: or(&places.image_dir, image_dir)?,
         shim: or(&places.shim, shim)?,
         accelerator: places.accel,

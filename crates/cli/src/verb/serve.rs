@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use forkd_daemon::TlsFiles;
+use forkd_daemon::{SocketMode, TlsFiles};
 use tracing_subscriber::EnvFilter;
 
 use crate::console::manner;
@@ -23,7 +23,20 @@ use crate::options::{Global, Maxima, Places};
 pub(crate) struct Options {
     #[command(flatten)]
     places: Places,
-    /// Require a token from this file over TCP; it has one token a line, after a name if you like
+    /// Who may connect to the Unix socket: 600, 660 or 666
+    ///
+    /// With 660 the file's group, with 666 all users of this machine. Each user sees only what is
+    /// theirs; the daemon's user and root see all. They also need the right to enter the directory.
+    #[arg(
+        long,
+        env = "FORKD_SOCKET_MODE",
+        value_name = "MODE",
+        default_value = "600",
+        hide_env_values = true
+    )]
+    socket_mode: SocketMode,
+    /// Require a token from this file over TCP: one a line, as `NAME TOKEN`, then `owner=OWNER` or
+    /// `admin` if you like
     #[arg(long, value_name = "FILE", env = "FORKD_TOKEN_FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
     /// Certificate chain for TLS, in PEM
@@ -83,6 +96,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     let mut config = settings::serve_config(global, &options.places)?;
     config.limits = settings::limits(&options.maxima);
     config.stop_sandboxes = options.remove_sandboxes;
+    config.socket_mode = options.socket_mode;
     config.token_file = options.token_file;
     config.audit_log = options.audit_log;
     let files = options.tls_cert.zip(options.tls_key);

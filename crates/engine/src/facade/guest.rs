@@ -26,7 +26,7 @@ impl Engine {
         id: &SandboxId,
         request: ExecRequest,
     ) -> Result<ExecOutput, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.exec(request).await).await
     }
 
@@ -39,7 +39,7 @@ impl Engine {
         id: &SandboxId,
         request: EvalRequest,
     ) -> Result<EvalOutput, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.eval(request).await).await
     }
 
@@ -48,7 +48,7 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn ping(&self, id: &SandboxId) -> Result<Pulse, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.ping(PING_DEADLINE).await).await
     }
 
@@ -57,7 +57,7 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn read_file(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.read_file(path, FILE_DEADLINE).await).await
     }
 
@@ -71,7 +71,7 @@ impl Engine {
         write: FileWrite,
         data: Vec<u8>,
     ) -> Result<(), EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.write_file(write, data, FILE_DEADLINE).await).await
     }
 
@@ -84,7 +84,7 @@ impl Engine {
         id: &SandboxId,
         path: &str,
     ) -> Result<Vec<FileEntry>, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.list_files(path, FILE_DEADLINE).await).await
     }
 
@@ -93,7 +93,7 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn stat_file(&self, id: &SandboxId, path: &str) -> Result<FileEntry, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.stat_file(path, FILE_DEADLINE).await).await
     }
 
@@ -107,7 +107,7 @@ impl Engine {
         path: &str,
         depth: Depth,
     ) -> Result<(), EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.remove_file(path, depth, FILE_DEADLINE).await).await
     }
 
@@ -116,7 +116,7 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn make_directory(&self, id: &SandboxId, path: &str) -> Result<(), EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.make_directory(path, FILE_DEADLINE).await).await
     }
 
@@ -130,7 +130,7 @@ impl Engine {
         path: &str,
         depth: Depth,
     ) -> Result<FileWatch, EngineError> {
-        Ok(self.sandboxes.used(id)?.agent()?.watch_files(path, depth).await?)
+        Ok(self.used(id)?.agent()?.watch_files(path, depth).await?)
     }
 
     /// What a sandbox's guest wrote to its console since it was forked.
@@ -138,8 +138,8 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownSandbox`], or when the log cannot be read.
     pub fn console_log(&self, id: &SandboxId) -> Result<Vec<u8>, EngineError> {
-        let handle = self.sandboxes.get(id)?;
-        let path = self.sandboxes.run_directory(handle.id()).join("console.log");
+        let handle = self.visible(id)?;
+        let path = self.all_sandboxes.run_directory(handle.id()).join("console.log");
         match fs::read(&path) {
             Ok(bytes) => Ok(bytes),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),

@@ -7,6 +7,7 @@ from ._core.failure import ApiError
 
 __all__ = [
     "BY_CODE",
+    "AdminOnlyError",
     "BadRequestError",
     "BootFailedError",
     "CaptureFailedError",
@@ -28,6 +29,7 @@ __all__ = [
     "NoSpaceError",
     "NoTerminalError",
     "NotJsonError",
+    "NotYoursError",
     "OperationCancelledError",
     "OperationNotCancellableError",
     "OperationNotFoundError",
@@ -78,6 +80,22 @@ class PeerRefusedError(ApiError):
     """
 
     code = "peer_refused"
+
+
+class NotYoursError(ApiError):
+    """A shared snapshot belongs to somebody else. Status 403; remedy: fork it, and branch or
+    compact what you get; only its owner and admins may remove it.
+    """
+
+    code = "not_yours"
+
+
+class AdminOnlyError(ApiError):
+    """Only an admin may do that. Status 403; remedy: use a token that the daemon's token file
+    marks `admin`, or the Unix socket as the daemon's user.
+    """
+
+    code = "admin_only"
 
 
 class HostRefusedError(ApiError):
@@ -418,6 +436,8 @@ BY_CODE: dict[str, type[ApiError]] = {
     "bad_request": BadRequestError,
     "unauthorized": UnauthorizedError,
     "peer_refused": PeerRefusedError,
+    "not_yours": NotYoursError,
+    "admin_only": AdminOnlyError,
     "host_refused": HostRefusedError,
     "route_not_found": RouteNotFoundError,
     "snapshot_not_found": SnapshotNotFoundError,

@@ -28,6 +28,22 @@ export class PeerRefusedError extends ApiError {
 }
 
 /**
+ * A shared snapshot belongs to somebody else. Status 403; remedy: fork it, and branch or compact
+ * what you get; only its owner and admins may remove it.
+ */
+export class NotYoursError extends ApiError {
+  static override readonly code: string = "not_yours";
+}
+
+/**
+ * Only an admin may do that. Status 403; remedy: use a token that the daemon's token file marks
+ * `admin`, or the Unix socket as the daemon's user.
+ */
+export class AdminOnlyError extends ApiError {
+  static override readonly code: string = "admin_only";
+}
+
+/**
  * The request names a host that is not this machine's loopback. Status 403; remedy: address the
  * daemon as 127.0.0.1 or localhost, or use its Unix socket.
  */
@@ -359,6 +375,8 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["bad_request", BadRequestError],
   ["unauthorized", UnauthorizedError],
   ["peer_refused", PeerRefusedError],
+  ["not_yours", NotYoursError],
+  ["admin_only", AdminOnlyError],
   ["host_refused", HostRefusedError],
   ["route_not_found", RouteNotFoundError],
   ["snapshot_not_found", SnapshotNotFoundError],
