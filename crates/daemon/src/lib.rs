@@ -22,6 +22,8 @@ mod metrics;
 mod router;
 mod serve;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 pub use access::{AuditError, TlsError, TokenFileError};
 pub use config::{ServeConfig, SocketMode, SocketModeError, TlsFiles};
