@@ -226,8 +226,8 @@ catalogue! {
     LimitReached = "limit_reached", 503,
         "remove what you no longer need, wait for branches under way, or start the daemon with \
          higher limits: `forkd serve` has --max-sandboxes, --max-guest-memory-mib and \
-         --max-branches, or set FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, \
-         FORKD_MAX_BRANCHES";
+         --max-branches, and for each owner --owner-max-sandboxes, --owner-max-guest-memory-mib \
+         and --owner-max-disk-mib, or set variables such as FORKD_MAX_SANDBOXES";
     /// The program has not read the input that was sent before.
     InputWaits = "input_waits", 503,
         "the program got nothing of this input: send it again once the program reads";

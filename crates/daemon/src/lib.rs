@@ -27,7 +27,7 @@ mod tests;
 
 pub use access::{AuditError, TlsError, TokenFileError};
 pub use config::{ServeConfig, SocketMode, SocketModeError, TlsFiles};
-pub use forkd_engine::{AcceleratorChoice, Limits};
+pub use forkd_engine::{AcceleratorChoice, Limits, OwnerLimits};
 pub use lock::LockError;
 pub use router::openapi_json;
 pub use serve::{ServeError, serve};

@@ -53,4 +53,4 @@ pub use forkd_capture::{CapturePlan, HostFeatures};
 pub use forkd_vmm::{Accelerator, GuestRam, PausePlan, Vm, VmmError};
 pub use host::{ProbeVerdict, VmmMemory, probe_kvm};
 pub use operation::{Operation, OperationKind, OperationState, Progress};
-pub use sandboxes::Limits;
+pub use sandboxes::{Limits, OwnerLimits};

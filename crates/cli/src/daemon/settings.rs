@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use forkd_daemon::{Limits, ServeConfig, SocketMode};
+use forkd_daemon::{Limits, OwnerLimits, ServeConfig, SocketMode};
 use forkd_types::ByteCount;
 
 use super::paths::Surroundings;
@@ -54,6 +54,11 @@ pub(crate) fn limits(maxima: &Maxima) -> Limits {
         sandboxes: maxima.max_sandboxes,
         guest_memory: maxima.max_guest_memory_mib.map(ByteCount::from_mib),
         branches: maxima.max_branches,
+        each_owner: OwnerLimits {
+            sandboxes: maxima.owner_max_sandboxes,
+            guest_memory: maxima.owner_max_guest_memory_mib.map(ByteCount::from_mib),
+            disk: maxima.owner_max_disk_mib.map(ByteCount::from_mib),
+        },
     }
 }
 

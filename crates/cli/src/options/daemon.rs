@@ -102,6 +102,34 @@ pub(crate) struct Maxima {
         hide_env_values = true
     )]
     pub(crate) max_branches: usize,
+    /// Most sandboxes of one owner; no limit without it
+    #[arg(
+        long,
+        env = "FORKD_OWNER_MAX_SANDBOXES",
+        value_name = "N",
+        value_parser = at_most(limit::SANDBOXES_MAX),
+        hide_env_values = true
+    )]
+    pub(crate) owner_max_sandboxes: Option<usize>,
+    /// Most guest RAM of the running sandboxes of one owner, as if they shared none; no limit
+    /// without it
+    #[arg(
+        long,
+        env = "FORKD_OWNER_MAX_GUEST_MEMORY_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(..=u64::MAX >> 20),
+        hide_env_values = true
+    )]
+    pub(crate) owner_max_guest_memory_mib: Option<u64>,
+    /// Most space for the snapshots of one owner; no limit without it
+    #[arg(
+        long,
+        env = "FORKD_OWNER_MAX_DISK_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(..=u64::MAX >> 20),
+        hide_env_values = true
+    )]
+    pub(crate) owner_max_disk_mib: Option<u64>,
 }
 
 /// A number from 1 to `max`.

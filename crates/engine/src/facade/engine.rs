@@ -71,6 +71,7 @@ impl Engine {
             operations: Arc::clone(&operations),
             background: background.clone(),
             probe: config.probe.clone(),
+            disk_of_owner: config.limits.each_owner.disk,
         });
         let branches = Branches::new(
             &config,

@@ -74,7 +74,7 @@ impl Engine {
             let problem = format!("{count} is more than {}", limit::CHILDREN_PER_REQUEST_MAX);
             return Err(EngineError::BadRequest { field: "n", problem });
         }
-        self.all_sandboxes.admission.sandboxes(count, memory)
+        self.all_sandboxes.admission.sandboxes(self.caller.owner(), count, memory)
     }
 
     async fn start_children(

@@ -32,7 +32,7 @@ fn converse(guests: &Guests, mut stream: UnixStream) {
         decoder.feed(&buffer[..count], |frame| {
             let Ok(frame) = frame else { return };
             if let Ok(request) = decode_request(frame.message) {
-                encode_reply(frame.request_id, &answer(guests, request), &mut replies).unwrap();
+                encode_reply(frame.request_id, &answer(guests, request), &mut replies).ok();
             }
         });
         if guests.hang_up.load(Ordering::Relaxed) || stream.write_all(&replies).is_err() {

@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use forkd_types::{Owner, SnapshotTag};
+use forkd_types::{ByteCount, Owner, SnapshotTag};
 
-use super::fixture::{Fixture, request, tag, template};
+use super::fixture::{Fixture, Wishes, request, tag, template};
 use crate::events::Next;
 use crate::{
-    AtShutDown, Caller, DeletePolicy, Engine, EngineError, NoProgress, Role, TemplateRequest,
+    AtShutDown, Caller, DeletePolicy, Engine, EngineError, Limits, NoProgress, OwnerLimits, Role,
+    TemplateRequest,
 };
 
 fn user(lab: &Fixture, name: &str) -> Engine {
@@ -142,4 +143,28 @@ async fn events_and_operations_of_others_are_left_out() {
     for name in ["snapshot.ready", "sandbox.started", "sandbox.removed", "operation.ended"] {
         assert!(names.contains(&name), "{name}: {names:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_snapshots_occupy_is_bounded_for_each_owner_and_comes_back_with_their_removal() {
+    // As much as one template may become: a second one fits only when the first occupies nothing.
+    let disk = Some(ByteCount::from_mib(64));
+    let each_owner = OwnerLimits { disk, sandboxes: Some(1), ..OwnerLimits::default() };
+    let limits = Limits { each_owner, ..Limits::default() };
+    let lab = Fixture::with(Wishes { limits, ..Wishes::default() }).await;
+    let (ann, bob) = (user(&lab, "ann"), user(&lab, "bob"));
+    let t = build(&ann, "ann/t", false).await.unwrap();
+    let refused = build(&ann, "ann/u", false).await.unwrap_err().to_string();
+    for figure in ["`owner_max_disk_mib`", "of 64.0 MiB", "64.0 MiB more"] {
+        assert!(refused.contains(figure), "{figure}: {refused}");
+    }
+    assert!(ann.snapshot(&tag("ann/u")).is_err(), "nothing is left of it");
+    build(&bob, "bob/u", false).await.unwrap();
+    let child = ann.fork(&t, 1).await.unwrap().remove(0);
+    let refused = ann.branch(&child.id, request("ann/b")).await.unwrap_err();
+    assert!(matches!(refused, EngineError::LimitReached { .. }), "{refused}");
+    let refused = ann.fork(&t, 1).await.unwrap_err().to_string();
+    assert!(refused.contains("`owner_max_sandboxes`"), "{refused}");
+    ann.delete_snapshot(&t, DeletePolicy::Cascade).await.unwrap();
+    build(&ann, "ann/u", false).await.unwrap();
 }

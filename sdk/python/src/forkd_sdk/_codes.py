@@ -401,8 +401,9 @@ class SandboxBusyError(ApiError):
 class LimitReachedError(ApiError):
     """The request would exceed a limit of the daemon. Status 503; remedy: remove what you no
     longer need, wait for branches under way, or start the daemon with higher limits: `forkd
-    serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, or set
-    FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES.
+    serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, and for each owner
+    --owner-max-sandboxes, --owner-max-guest-memory-mib and --owner-max-disk-mib, or set
+    variables such as FORKD_MAX_SANDBOXES.
     """
 
     code = "limit_reached"
