@@ -100,6 +100,9 @@ catalogue! {
     AdminOnly = "admin_only", 403,
         "use a token that the daemon's token file marks `admin`, or the Unix socket as the \
          daemon's user";
+    /// A web page of another site sends the request.
+    CrossSite = "cross_site", 403,
+        "forkd answers no web pages of other sites: send the request from a program";
     /// The request names a host that is not this machine's loopback.
     HostRefused = "host_refused", 403,
         "address the daemon as 127.0.0.1 or localhost, or use its Unix socket";
@@ -228,6 +231,9 @@ catalogue! {
          higher limits: `forkd serve` has --max-sandboxes, --max-guest-memory-mib and \
          --max-branches, and for each owner --owner-max-sandboxes, --owner-max-guest-memory-mib \
          and --owner-max-disk-mib, or set variables such as FORKD_MAX_SANDBOXES";
+    /// Other requests hold the memory that there is for bodies.
+    DaemonBusy = "daemon_busy", 503,
+        "other requests send much at once: try again; the header Retry-After says when";
     /// The program has not read the input that was sent before.
     InputWaits = "input_waits", 503,
         "the program got nothing of this input: send it again once the program reads";

@@ -7,9 +7,10 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use forkd_api::{self as api, ErrorCode};
 use forkd_engine::{Accelerator, Caller, Engine, EngineError};
-use forkd_types::{Owner, SnapshotTag, TagName};
+use forkd_types::{Owner, SnapshotTag, TagName, limit};
 use tracing::Instrument as _;
 
+use crate::budget::BodyBudget;
 use crate::convert;
 use crate::failure::Failure;
 use crate::metrics::Metrics;
@@ -19,11 +20,12 @@ use crate::metrics::Metrics;
 pub(crate) struct Shared {
     engine: Engine,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) bodies: BodyBudget,
 }
 
 impl Shared {
-    pub(crate) const fn new(engine: Engine, metrics: Arc<Metrics>) -> Self {
-        Self { engine, metrics }
+    pub(crate) fn new(engine: Engine, metrics: Arc<Metrics>) -> Self {
+        Self { engine, metrics, bodies: BodyBudget::new(limit::BODIES_BYTES_MAX) }
     }
 
     /// What executes guests here.

@@ -36,6 +36,8 @@ pub struct ServeConfig {
     pub listen: Option<SocketAddr>,
     /// Tokens that requests over TCP must have.
     pub token_file: Option<PathBuf>,
+    /// On loopback every process may do everything, whoever's it is.
+    pub insecure_no_token: bool,
     /// Certificate chain and private key for TCP, PEM.
     pub tls: Option<TlsFiles>,
     /// Where requests are written down.

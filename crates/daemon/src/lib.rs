@@ -8,7 +8,9 @@
 //! Does not do: anything a handler could leave to the engine. Handlers check, call and convert.
 
 mod access;
+mod activity;
 mod app;
+mod budget;
 mod config;
 mod connection;
 mod convert;

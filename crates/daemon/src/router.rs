@@ -136,6 +136,8 @@ async fn unknown_method(request: Request) -> Failure {
 async fn observe(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = format!("req-{:016x}", getrandom::u64().unwrap_or_default());
     request.extensions_mut().insert(RequestId(id.clone()));
+    let account = app.bodies.account();
+    request.extensions_mut().insert(account.clone());
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let path = request.uri().path();
@@ -152,6 +154,8 @@ async fn observe(State(app): State<Shared>, mut request: Request, next: Next) ->
     let started = Instant::now();
     async move {
         let mut response = next.run(request).await;
+        // What the body brought is in use until here.
+        drop(account);
         let status = response.status().as_u16();
         let route = route.as_deref().unwrap_or("none");
         let error = response.extensions().get::<ErrorCode>().copied();

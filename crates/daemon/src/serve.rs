@@ -36,6 +36,12 @@ pub enum ServeError {
          ::1 only; give one with --token-file"
     )]
     NotLoopback(SocketAddr),
+    /// Every process of this machine could do everything, whoever's it is.
+    #[error(
+        "{0} would be open to every process and user of this machine: give tokens with \
+         --token-file, or say --insecure-no-token if that is meant"
+    )]
+    NoToken(SocketAddr),
     /// An option for TCP without an address.
     #[error("{0} is for requests over TCP: give an address with --listen")]
     NoListener(&'static str),
@@ -119,7 +125,11 @@ fn check(config: &ServeConfig) -> Result<(), ServeError> {
         (Some(address), None, _) if !address.ip().is_loopback() => {
             Err(ServeError::NotLoopback(address))
         }
+        (Some(address), None, _) if !config.insecure_no_token => Err(ServeError::NoToken(address)),
         (None, Some(_), _) => Err(ServeError::NoListener("a token file")),
+        (None, _, _) if config.insecure_no_token => {
+            Err(ServeError::NoListener("--insecure-no-token"))
+        }
         (None, _, Some(_)) => Err(ServeError::NoListener("TLS")),
         _ => Ok(()),
     }
@@ -236,6 +246,7 @@ mod tests {
             limits: forkd_engine::Limits::default(),
             listen: Some(listen.parse().unwrap()),
             token_file: None,
+            insecure_no_token: true,
             tls: None,
             audit_log: None,
             stop_sandboxes: false,
@@ -243,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_addresses_are_listened_on() {
+    fn without_tokens_only_loopback_is_listened_on_and_only_if_that_is_said() {
         assert!(check(&config("127.0.0.1:8889")).is_ok());
         assert!(check(&config("[::1]:8889")).is_ok());
         for outside in ["0.0.0.0:8889", "192.168.0.1:80", "[::]:1"] {
@@ -253,6 +264,12 @@ mod tests {
             guarded.token_file = Some("/tokens".into());
             assert!(check(&guarded).is_ok(), "with a token file");
         }
+        let mut open = config("127.0.0.1:8889");
+        open.insecure_no_token = false;
+        let refused = check(&open).unwrap_err().to_string();
+        assert!(refused.contains("--insecure-no-token"), "{refused}");
+        open.token_file = Some("/tokens".into());
+        assert!(check(&open).is_ok());
         let mut nowhere = config("127.0.0.1:1");
         nowhere.listen = None;
         nowhere.token_file = Some("/tokens".into());

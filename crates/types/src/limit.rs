@@ -149,6 +149,9 @@ pub const EVENTS_KEPT: usize = 4096;
 /// Body of one API request; file uploads are streamed and not counted here.
 pub const REQUEST_BODY_BYTES_MAX: usize = 8 << 20;
 
+/// Bodies of all requests together that are held in memory: as many as four of the largest.
+pub const BODIES_BYTES_MAX: usize = 256 << 20;
+
 /// Free bytes that must remain in the hot directory after a reservation: a full tmpfs kills VMMs
 /// with SIGBUS.
 pub const HOT_RESERVE_BYTES: u64 = 64 << 20;

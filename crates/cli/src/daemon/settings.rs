@@ -42,6 +42,7 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         limits: Limits::default(),
         listen: places.listen,
         token_file: None,
+        insecure_no_token: false,
         tls: None,
         audit_log: None,
         stop_sandboxes: false,

@@ -62,8 +62,7 @@ pub(crate) struct Places {
     /// Load this library into QEMU instead of the one that came with forkd
     #[arg(long, env = "FORKD_SHIM", value_name = "PATH", hide_env_values = true)]
     pub(crate) shim: Option<PathBuf>,
-    /// Listen on this address too, such as 127.0.0.1:8889; one that others can reach needs
-    /// --token-file
+    /// Listen on this address too, such as 127.0.0.1:8889; it needs --token-file
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
 }

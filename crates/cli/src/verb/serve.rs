@@ -19,7 +19,9 @@ use crate::options::{Global, Maxima, Places};
 /// SIGTERM stops the daemon. Its sandboxes keep running, even if it is killed, and the next daemon
 /// takes them over.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  forkd serve\n  forkd serve --listen 127.0.0.1:8889")]
+#[command(
+    after_help = "Examples:\n  forkd serve\n  forkd serve --listen 127.0.0.1:8889 --token-file tokens"
+)]
 pub(crate) struct Options {
     #[command(flatten)]
     places: Places,
@@ -39,6 +41,10 @@ pub(crate) struct Options {
     /// `admin` if you like
     #[arg(long, value_name = "FILE", env = "FORKD_TOKEN_FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
+    /// Let every process and user of this machine do everything over TCP on loopback, without a
+    /// token
+    #[arg(long, conflicts_with = "token_file")]
+    insecure_no_token: bool,
     /// Certificate chain for TLS, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -98,6 +104,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     config.stop_sandboxes = options.remove_sandboxes;
     config.socket_mode = options.socket_mode;
     config.token_file = options.token_file;
+    config.insecure_no_token = options.insecure_no_token;
     config.audit_log = options.audit_log;
     let files = options.tls_cert.zip(options.tls_key);
     config.tls = files.map(|(certificate, key)| TlsFiles { certificate, key });

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use forkd_api::ErrorCode;
@@ -16,6 +17,9 @@ use serde_json::json;
 use super::audit::{self, AuditLog, Line};
 use super::tokens::Tokens;
 use crate::failure::Failure;
+
+/// In which relation to us the page is that sends a request, as browsers say.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +68,11 @@ pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: 
     let method = request.method().to_string();
     let id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
     let mut who = describe(request.extensions().get::<Peer>());
-    let response = match gate.policy.identify(&request, &mut who) {
+    let admitted = match refuse_cross_site(request.headers()) {
+        Some(failure) => Err(failure),
+        None => gate.policy.identify(&request, &mut who),
+    };
+    let response = match admitted {
         Ok(caller) => {
             who["owner"] = caller.owner().as_str().into();
             request.extensions_mut().insert(caller);
@@ -154,6 +162,30 @@ fn user(peer: Option<&Peer>, daemon: u32, others: bool) -> Result<Caller, Failur
         }
         _ => Err(Failure::new(ErrorCode::PeerRefused, "the peer is not known")),
     }
+}
+
+/// Refuses what a web page sends, unless it is one of our own, of which there are none: whoever
+/// looks at a page has not asked for anything here. Browsers say both, or with a request that
+/// changes something at least the origin; programs say neither. So a request without a body needs
+/// no content type to be safe.
+fn refuse_cross_site(headers: &HeaderMap) -> Option<Failure> {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    let from = match (text(SEC_FETCH_SITE), text(ORIGIN)) {
+        (None | Some("same-origin" | "none"), None) => return None,
+        (None | Some("same-origin" | "none"), Some(origin)) => {
+            let ours = text(HOST).is_some_and(|host| {
+                origin.split_once("://").is_some_and(|(_, name)| name.eq_ignore_ascii_case(host))
+            });
+            if ours {
+                return None;
+            }
+            origin
+        }
+        (Some(site), origin) => origin.unwrap_or(site),
+    };
+    let shown: String = from.chars().take(80).collect();
+    let text = format!("the request comes from a web page: `{shown}`");
+    Some(Failure::new(ErrorCode::CrossSite, text))
 }
 
 fn refuse_other_host(request: &Request) -> Option<Failure> {
@@ -275,6 +307,32 @@ mod tests {
             assert_eq!(ask(&app, EXEC, FAR, Some(("host", host))).await.status(), status);
         }
         assert_eq!(ask(&app, EXEC, FAR, None).await.status(), 403);
+    }
+
+    #[tokio::test]
+    async fn a_web_page_cannot_ask_for_anything_whichever_way_in_it_finds() {
+        for policy in [Policy::Loopback, tokens(), Policy::Users { daemon: 1000, others: true }] {
+            let app = app(Gate { policy, audit: None });
+            for (name, value, status) in [
+                ("sec-fetch-site", "cross-site", 403),
+                ("sec-fetch-site", "same-site", 403),
+                ("origin", "https://evil.example", 403),
+                ("origin", "http://localhost:3000", 403),
+                ("origin", "null", 403),
+                ("origin", "http://localhost:8889", 200),
+                ("sec-fetch-site", "none", 200),
+                ("x-other", "x", 200),
+            ] {
+                let request = Request::post(EXEC)
+                    .header("host", "localhost:8889")
+                    .header("authorization", format!("Bearer {TOKEN}"))
+                    .header(name, value);
+                let local = Peer::Unix { uid: 1000, pid: None };
+                let request = request.extension(local).body(Body::empty()).unwrap();
+                let answer = app.clone().oneshot(request).await.unwrap();
+                assert_eq!(answer.status(), status, "{name}: {value}");
+            }
+        }
     }
 
     #[test]

@@ -98,9 +98,14 @@ pub(crate) async fn write(
     // Other bodies are far smaller; this one has the limit of files.
     let bytes_max = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
     DefaultBodyLimit::apply(DefaultBodyLimit::max(bytes_max), &mut request);
-    let RawBody(content) = RawBody::from_request(request, &app).await?;
+    let RawBody(content, account) = RawBody::from_request(request, &app).await?;
     let file = FileWrite { mode, create_parents: true, ..FileWrite::new(path) };
-    to_the_end(async move { app.engine.write_file(&id, file, content).await }).await?;
+    let written = async move {
+        // Also when the client goes away, until the content has been written.
+        let _account = account;
+        app.engine.write_file(&id, file, content).await
+    };
+    to_the_end(written).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -197,7 +197,7 @@ pub(crate) async fn stdin(
     app: App,
     path: ProcessPath,
     Query(query): Query<InputQuery>,
-    RawBody(data): RawBody,
+    RawBody(data, _account): RawBody,
 ) -> Result<StatusCode, Failure> {
     let piece = InputPiece { data, eof: query.eof };
     app.engine.give_process_input(&path.sandbox, &path.process, piece).await?;
