@@ -12,6 +12,8 @@ __all__ = [
     "BootFailedError",
     "CaptureFailedError",
     "ChainTooDeepError",
+    "CrossSiteError",
+    "DaemonBusyError",
     "GuestFailedError",
     "GuestFileNotFoundError",
     "GuestRefusedError",
@@ -96,6 +98,14 @@ class AdminOnlyError(ApiError):
     """
 
     code = "admin_only"
+
+
+class CrossSiteError(ApiError):
+    """A web page of another site sends the request. Status 403; remedy: forkd answers no web
+    pages of other sites: send the request from a program.
+    """
+
+    code = "cross_site"
 
 
 class HostRefusedError(ApiError):
@@ -409,6 +419,14 @@ class LimitReachedError(ApiError):
     code = "limit_reached"
 
 
+class DaemonBusyError(ApiError):
+    """Other requests hold the memory that there is for bodies. Status 503; remedy: other
+    requests send much at once: try again; the header Retry-After says when.
+    """
+
+    code = "daemon_busy"
+
+
 class InputWaitsError(ApiError):
     """The program has not read the input that was sent before. Status 503; remedy: the program
     got nothing of this input: send it again once the program reads.
@@ -439,6 +457,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "peer_refused": PeerRefusedError,
     "not_yours": NotYoursError,
     "admin_only": AdminOnlyError,
+    "cross_site": CrossSiteError,
     "host_refused": HostRefusedError,
     "route_not_found": RouteNotFoundError,
     "snapshot_not_found": SnapshotNotFoundError,
@@ -479,6 +498,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "guest_failed": GuestFailedError,
     "sandbox_busy": SandboxBusyError,
     "limit_reached": LimitReachedError,
+    "daemon_busy": DaemonBusyError,
     "input_waits": InputWaitsError,
     "guest_silent": GuestSilentError,
     "no_space": NoSpaceError,

@@ -44,6 +44,14 @@ export class AdminOnlyError extends ApiError {
 }
 
 /**
+ * A web page of another site sends the request. Status 403; remedy: forkd answers no web pages of
+ * other sites: send the request from a program.
+ */
+export class CrossSiteError extends ApiError {
+  static override readonly code: string = "cross_site";
+}
+
+/**
  * The request names a host that is not this machine's loopback. Status 403; remedy: address the
  * daemon as 127.0.0.1 or localhost, or use its Unix socket.
  */
@@ -348,6 +356,14 @@ export class LimitReachedError extends ApiError {
 }
 
 /**
+ * Other requests hold the memory that there is for bodies. Status 503; remedy: other requests send
+ * much at once: try again; the header Retry-After says when.
+ */
+export class DaemonBusyError extends ApiError {
+  static override readonly code: string = "daemon_busy";
+}
+
+/**
  * The program has not read the input that was sent before. Status 503; remedy: the program got
  * nothing of this input: send it again once the program reads.
  */
@@ -378,6 +394,7 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["peer_refused", PeerRefusedError],
   ["not_yours", NotYoursError],
   ["admin_only", AdminOnlyError],
+  ["cross_site", CrossSiteError],
   ["host_refused", HostRefusedError],
   ["route_not_found", RouteNotFoundError],
   ["snapshot_not_found", SnapshotNotFoundError],
@@ -418,6 +435,7 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["guest_failed", GuestFailedError],
   ["sandbox_busy", SandboxBusyError],
   ["limit_reached", LimitReachedError],
+  ["daemon_busy", DaemonBusyError],
   ["input_waits", InputWaitsError],
   ["guest_silent", GuestSilentError],
   ["no_space", NoSpaceError],
