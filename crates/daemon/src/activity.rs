@@ -1,4 +1,5 @@
-//! Whether a connection is used: a silent one is closed, so that silent ones cannot take all places.
+//! Whether a connection is used: a silent one is closed, so that silent ones cannot take all
+//! places.
 //!
 //! A request is under way from the moment that its head is complete until its answer has been sent
 //! or dropped. Bodies have a timer of their own.

@@ -7,7 +7,6 @@
 
 use forkd_types::{Owner, SnapshotTag};
 
-use crate::events::Change;
 use crate::{EngineError, Operation, Sandbox, Snapshot};
 
 /// How much of what others own exists for a caller.
@@ -67,14 +66,6 @@ impl Caller {
 
     pub(crate) fn sees_operation(&self, operation: &Operation) -> bool {
         self.controls(&operation.owner)
-    }
-
-    pub(crate) fn sees_change(&self, change: &Change) -> bool {
-        match change {
-            Change::Sandbox(_, sandbox) => self.sees_sandbox(sandbox),
-            Change::Snapshot(_, snapshot) => self.sees_snapshot(snapshot),
-            Change::Operation(_, operation) => self.sees_operation(operation),
-        }
     }
 
     /// Refuses a tag for a new snapshot that would be another owner's. Whether that owner has such

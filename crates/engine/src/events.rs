@@ -90,6 +90,15 @@ impl Change {
         }
     }
 
+    /// Whether it exists for `caller`.
+    fn is_for(&self, caller: &Caller) -> bool {
+        match self {
+            Self::Sandbox(_, sandbox) => caller.sees_sandbox(sandbox),
+            Self::Snapshot(_, snapshot) => caller.sees_snapshot(snapshot),
+            Self::Operation(_, operation) => caller.sees_operation(operation),
+        }
+    }
+
     /// The sandbox that it is about: itself, a snapshot's source, an operation's.
     #[must_use]
     pub fn sandbox(&self) -> Option<&SandboxId> {
@@ -244,7 +253,7 @@ impl EventReader {
         let index = usize::try_from(self.position - oldest).unwrap_or(usize::MAX);
         for event in ring.kept.range(index.min(ring.kept.len())..) {
             self.position += 1;
-            if self.caller.sees_change(event) {
+            if event.is_for(&self.caller) {
                 return Ready::Now(Next::Event(Arc::clone(event)));
             }
         }

@@ -19,9 +19,8 @@ use crate::options::{Global, Maxima, Places};
 /// SIGTERM stops the daemon. Its sandboxes keep running, even if it is killed, and the next daemon
 /// takes them over.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  forkd serve\n  forkd serve --listen 127.0.0.1:8889 --token-file tokens"
-)]
+#[command(after_help = "Examples:\n  forkd serve\n  \
+    forkd serve --listen 127.0.0.1:8889 --token-file tokens")]
 pub(crate) struct Options {
     #[command(flatten)]
     places: Places,

@@ -40,8 +40,8 @@ pub(crate) enum Peer {
 pub(crate) enum Policy {
     /// A user of this machine. Without `others` only the daemon's own and root.
     Users { daemon: u32, others: bool },
-    /// Everybody, as the daemon's own user. The request is for a name of this machine: a web page whose name was made to resolve to
-    /// this machine comes under that name.
+    /// Everybody, as the daemon's own user. The request is for a name of this machine: a web page
+    /// whose name was made to resolve to this machine comes under that name.
     Loopback,
     /// One of these tokens.
     Token(Arc<Tokens>),
