@@ -5,7 +5,7 @@ use forkd_api::{
     BranchRequest, CompactSnapshot, CreateProcess, CreateSandboxes, CreateSnapshot, EvalRequest,
     ExecRequest, FieldError, RollbackSandbox, SignalRequest, TtySize,
 };
-use forkd_types::limit;
+use forkd_types::{TagName, limit};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -14,18 +14,18 @@ pub fn check(body: &[u8]) {
     each::<BranchRequest, _>(body, |request| {
         let checked = request.check()?;
         assert!(request.n <= limit::CHILDREN_PER_REQUEST_MAX);
-        assert!(checked.tag.is_none_or(|tag| is_tag(tag.as_str())));
+        assert!(checked.tag.is_none_or(|tag| is_tag(&tag)));
         Ok(())
     });
     each::<CreateSandboxes, _>(body, |request| {
         let checked = request.check()?;
         assert!((1..=limit::CHILDREN_PER_REQUEST_MAX).contains(&request.n));
-        assert!(is_tag(checked.tag.as_str()));
+        assert!(is_tag(&checked.tag));
         Ok(())
     });
     each::<CreateSnapshot, _>(body, |request| {
         let checked = request.check()?;
-        assert!(is_tag(checked.tag.as_str()));
+        assert!(is_tag(&checked.tag));
         Ok(())
     });
     each::<ExecRequest, _>(body, |request| request.check().map(|_| assert_program(&request.args)));
@@ -35,12 +35,8 @@ pub fn check(body: &[u8]) {
     each::<EvalRequest, _>(body, |request| {
         request.check().map(|timeout| assert!(timeout <= limit::EXEC_TIMEOUT_MAX))
     });
-    each::<CompactSnapshot, _>(body, |request| {
-        request.check().map(|tag| assert!(is_tag(tag.as_str())))
-    });
-    each::<RollbackSandbox, _>(body, |request| {
-        request.check().map(|tag| assert!(is_tag(tag.as_str())))
-    });
+    each::<CompactSnapshot, _>(body, |request| request.check().map(|tag| assert!(is_tag(&tag))));
+    each::<RollbackSandbox, _>(body, |request| request.check().map(|tag| assert!(is_tag(&tag))));
     each::<SignalRequest, _>(body, |request| {
         request.check().map(|signal| assert!((1..=31).contains(&signal), "{signal}"))
     });
@@ -60,7 +56,9 @@ where
     assert_eq!(first, check(&again), "sent again, it is judged in another way");
 }
 
-fn is_tag(text: &str) -> bool {
+fn is_tag(name: &TagName) -> bool {
+    let text = name.to_string();
+    let text = text.rsplit_once('/').map_or(text.as_str(), |(_, tag)| tag);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=limit::TAG_CHARS_MAX).contains(&text.len()) && text.bytes().all(plain)
 }

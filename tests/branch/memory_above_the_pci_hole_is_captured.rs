@@ -25,6 +25,7 @@ fn a_guest_with_memory_in_two_regions_has_all_of_it_in_the_child() {
             memory: ByteCount::from_mib(3584),
             vcpus: 2,
             warm: Vec::new(),
+            shared: false,
         };
         let template =
             lab.engine.build_template(request, std::sync::Arc::new(NoProgress)).await.unwrap();

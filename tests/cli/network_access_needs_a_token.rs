@@ -103,8 +103,10 @@ fn access_that_is_half_configured_is_refused_with_the_remedy() {
     let short = file(&forkd, "short", "ci abc\n");
     let public = file(&forkd, "public", &format!("{TOKEN}\n"));
     fs::set_permissions(&public, fs::Permissions::from_mode(0o644)).unwrap();
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["--listen", "0.0.0.0:1"], "--token-file"),
+        (&["--listen", "0.0.0.0:1", "--insecure-no-token"], "--token-file"),
+        (&["--listen", "127.0.0.1:1"], "--insecure-no-token"),
         (&["--token-file", &tokens], "--listen"),
         (&["--listen", "127.0.0.1:1", "--token-file", &short], "line 1"),
         (&["--listen", "127.0.0.1:1", "--token-file", &public], "chmod 600"),

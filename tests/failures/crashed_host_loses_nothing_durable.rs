@@ -26,7 +26,7 @@ struct NeverDurable;
 
 impl BranchProbe for NeverDurable {
     fn before_publish(&self, tag: &SnapshotTag) -> Result<(), EngineError> {
-        match tag.as_str() == FRESH {
+        match tag.to_string() == FRESH {
             true => Err(EngineError::Internal("not yet".to_owned())),
             false => Ok(()),
         }

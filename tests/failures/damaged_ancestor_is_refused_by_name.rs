@@ -82,7 +82,7 @@ impl Chain {
         let error = self.lab.engine.fork(&self.tag, 1).await.unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, EngineError::SnapshotDamaged { .. }), "{what}: {error:?}");
-        assert!(text.contains(part) && text.contains(self.tag.as_str()), "{what}: {text}");
+        assert!(text.contains(part) && text.contains(&self.tag.to_string()), "{what}: {text}");
         self.failed(part, what).await;
     }
 

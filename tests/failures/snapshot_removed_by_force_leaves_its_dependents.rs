@@ -29,8 +29,8 @@ fn dependents_keep_working_and_files_go_with_the_last_of_them() {
         let delete = async |tag, policy| lab.engine.delete_snapshot(tag, policy).await;
         let error = delete(&template, DeletePolicy::Refuse).await.unwrap_err();
         assert!(matches!(error, EngineError::SnapshotInUse { .. }), "{error:?}");
-        for name in [source.id.as_str(), branch.as_str()] {
-            assert!(error.to_string().contains(name), "{error}");
+        for name in [source.id.to_string(), branch.to_string()] {
+            assert!(error.to_string().contains(&name), "{error}");
         }
         delete(&template, DeletePolicy::Force).await.unwrap();
         assert!(lab.engine.snapshot(&template).is_err());

@@ -31,7 +31,7 @@ struct SelfKiller(BranchPhase);
 
 impl SelfKiller {
     fn reach(&self, phase: BranchPhase, tag: &SnapshotTag) {
-        if phase == self.0 && tag.as_str() == TAG {
+        if phase == self.0 && tag.to_string() == TAG {
             kill_process(getpid(), Signal::KILL).unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }

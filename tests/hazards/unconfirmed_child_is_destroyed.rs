@@ -22,7 +22,7 @@ fn a_child_that_does_not_confirm_is_never_seen_and_leaves_no_process() {
         let snapshot = source.branch().await;
         let error = lab.engine.fork(&snapshot.tag, 1).await.unwrap_err();
         assert!(matches!(error, EngineError::RenewalNotConfirmed { .. }), "{error}");
-        assert!(error.to_string().contains(snapshot.tag.as_str()), "{error}");
+        assert!(error.to_string().contains(&snapshot.tag.to_string()), "{error}");
         let left: Vec<_> = lab.engine.sandboxes().into_iter().map(|s| s.id).collect();
         assert_eq!(left, std::slice::from_ref(&source.id), "only the source is left");
         assert_eq!(lab.vmm_count(), 1, "and only its process");

@@ -56,6 +56,7 @@ async fn a_template_in_its_warm_up(lab: &Lab) {
         memory: ByteCount::from_mib(128),
         vcpus: 1,
         warm: vec!["/bin/sleep".to_owned(), "600".to_owned()],
+        shared: false,
     };
     let mut events = lab.engine.events(None);
     let begun = lab.engine.begin_template(request, Arc::new(NoProgress)).unwrap();

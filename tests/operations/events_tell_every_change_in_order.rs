@@ -38,9 +38,9 @@ fn events_tell_every_change_in_order() {
         assert_eq!(seen, all, "a reader that resumes has lost or repeated something");
         let life = |of: &str| all.get(of).cloned().unwrap_or_default();
         let snapshot = ["snapshot.writing", "snapshot.ready", "snapshot.durable"];
-        assert_eq!(life(template.as_str()), snapshot);
+        assert_eq!(life(&template.to_string()), snapshot);
         let removed = [snapshot.as_slice(), &["snapshot.removed"]].concat();
-        assert_eq!(life(branched.as_str()), removed);
+        assert_eq!(life(&branched.to_string()), removed);
         let states = ["sandbox.state"; 3];
         let whole = [["sandbox.started"].as_slice(), &states, &["sandbox.removed"]].concat();
         assert_eq!(life(id.as_str()), whole, "branching, running, stopping");

@@ -15,7 +15,7 @@ fn limits_and_leases_hold() {
     block_on(async {
         let lab = Lab::with_config(&Lab::hot_directory(), |config| {
             let guest_memory = Some(ByteCount::from_mib(2 * 128));
-            config.limits = Limits { sandboxes: 3, guest_memory, branches: 1 };
+            config.limits = Limits { sandboxes: 3, guest_memory, branches: 1, ..Limits::default() };
         })
         .await;
         let tag = lab.template("tiny", 128).await;

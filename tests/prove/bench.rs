@@ -44,6 +44,7 @@ impl Bench {
             memory: ByteCount::from_mib(256),
             vcpus: 2,
             warm: Vec::new(),
+            shared: false,
         };
         let built = lab.engine.build_template(request, Arc::new(NoProgress)).await;
         built.expect("the template is built");

@@ -1,6 +1,6 @@
 //! Branching a sandbox while it runs.
 
-use forkd_types::{BranchMode, SnapshotTag, limit};
+use forkd_types::{BranchMode, TagName, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -48,7 +48,7 @@ impl Default for BranchRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedBranch {
     /// The tag, if the client chose one.
-    pub tag: Option<SnapshotTag>,
+    pub tag: Option<TagName>,
     /// The mode.
     pub mode: BranchMode,
 }
@@ -59,7 +59,7 @@ impl BranchRequest {
     /// # Errors
     /// Names the field that is not.
     pub fn check(&self) -> Result<CheckedBranch, FieldError> {
-        let tag = self.tag.as_deref().map(str::parse::<SnapshotTag>).transpose();
+        let tag = self.tag.as_deref().map(str::parse::<TagName>).transpose();
         let tag = tag.map_err(|error| FieldError::new("tag", error))?;
         let legacy_diff = self.diff == Some(true);
         if self.mode.is_some() && legacy_diff {
@@ -139,7 +139,7 @@ mod tests {
     fn a_refusal_names_the_field() {
         let field = |json: &str| parse(json).check().unwrap_err().field;
         assert_eq!(field(r#"{"mode":"fast"}"#), "mode");
-        assert_eq!(field(r#"{"tag":"a/b"}"#), "tag");
+        assert_eq!(field(r#"{"tag":"a b"}"#), "tag");
         assert_eq!(field(r#"{"n":1001}"#), "n");
         assert_eq!(field(r#"{"n":1,"wait":false}"#), "n");
     }

@@ -93,6 +93,16 @@ catalogue! {
     /// The peer's user is neither the daemon's nor root.
     PeerRefused = "peer_refused", 403,
         "run the command as the daemon's user, or use TCP with a token";
+    /// A shared snapshot belongs to somebody else.
+    NotYours = "not_yours", 403,
+        "fork it, and branch or compact what you get; only its owner and admins may remove it";
+    /// Only an admin may do that.
+    AdminOnly = "admin_only", 403,
+        "use a token that the daemon's token file marks `admin`, or the Unix socket as the \
+         daemon's user";
+    /// A web page of another site sends the request.
+    CrossSite = "cross_site", 403,
+        "forkd answers no web pages of other sites: send the request from a program";
     /// The request names a host that is not this machine's loopback.
     HostRefused = "host_refused", 403,
         "address the daemon as 127.0.0.1 or localhost, or use its Unix socket";
@@ -219,8 +229,11 @@ catalogue! {
     LimitReached = "limit_reached", 503,
         "remove what you no longer need, wait for branches under way, or start the daemon with \
          higher limits: `forkd serve` has --max-sandboxes, --max-guest-memory-mib and \
-         --max-branches, or set FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, \
-         FORKD_MAX_BRANCHES";
+         --max-branches, and for each owner --owner-max-sandboxes, --owner-max-guest-memory-mib \
+         and --owner-max-disk-mib, or set variables such as FORKD_MAX_SANDBOXES";
+    /// Other requests hold the memory that there is for bodies.
+    DaemonBusy = "daemon_busy", 503,
+        "other requests send much at once: try again; the header Retry-After says when";
     /// The program has not read the input that was sent before.
     InputWaits = "input_waits", 503,
         "the program got nothing of this input: send it again once the program reads";

@@ -12,6 +12,9 @@ use crate::{ErrorBody, FieldError, Word};
 pub struct Operation {
     /// Its name, `op-` and twelve hexadecimal digits.
     pub id: String,
+    /// To whom it belongs.
+    #[serde(default)]
+    pub owner: String,
     /// What it does: `publish` makes a snapshot durable, `flatten` merges layers or overlays of a
     /// running sandbox, `restore` makes missing hot copies after a start of the daemon and checks
     /// what is there.

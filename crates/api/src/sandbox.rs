@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forkd_types::{ByteCount, SandboxState, SnapshotTag, limit};
+use forkd_types::{ByteCount, SandboxState, TagName, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -16,7 +16,10 @@ use crate::options::{check_lifetime, check_metadata};
 pub struct Sandbox {
     /// Its name, `sb-` and twelve hexadecimal digits.
     pub id: String,
-    /// The snapshot that it was started from.
+    /// To whom it belongs.
+    #[serde(default)]
+    pub owner: String,
+    /// The snapshot that it was started from; `OWNER/TAG` for another owner's.
     pub snapshot_tag: String,
     /// When it was requested, in seconds since 1970.
     pub created_at_unix: u64,
@@ -59,7 +62,7 @@ pub struct Sandbox {
 /// Starts sandboxes from a snapshot: all or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreateSandboxes {
-    /// The snapshot.
+    /// The snapshot; `OWNER/TAG` for one that another owner shares.
     pub snapshot_tag: String,
     /// How many, 1 to 1000.
     #[serde(default = "one")]
@@ -102,7 +105,7 @@ pub struct CreateSandboxes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedCreateSandboxes {
     /// The snapshot.
-    pub tag: SnapshotTag,
+    pub tag: TagName,
     /// Time to live.
     pub ttl: Option<Duration>,
     /// Time without use.
@@ -128,7 +131,7 @@ impl RollbackSandbox {
     ///
     /// # Errors
     /// Names the field.
-    pub fn check(&self) -> Result<SnapshotTag, FieldError> {
+    pub fn check(&self) -> Result<TagName, FieldError> {
         self.snapshot_tag.parse().map_err(|error| FieldError::new("snapshot_tag", error))
     }
 }
@@ -187,7 +190,7 @@ mod tests {
             r#"{"snapshot_tag":"py","n":2,"per_child_netns":true,"prewarm":true,
                 "live_fork":true,"hugepages":true}"#,
         );
-        assert_eq!(request.check().unwrap().tag.as_str(), "py");
+        assert_eq!(request.check().unwrap().tag.plain(), Some("py"));
         assert_eq!(parse(r#"{"snapshot_tag":"py"}"#).n, 1);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forkd_types::{BranchMode, ByteCount, SnapshotStatus, SnapshotTag, limit};
+use forkd_types::{BranchMode, ByteCount, SnapshotStatus, TagName, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -15,8 +15,14 @@ const MEM_SIZE_MIB_DEFAULT: u64 = 512;
 /// A snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {
-    /// Its name.
+    /// Its name; `OWNER/TAG` for another owner's.
     pub tag: String,
+    /// To whom it belongs.
+    #[serde(default)]
+    pub owner: String,
+    /// Whether all owners may look at it and start from it.
+    #[serde(default)]
+    pub shared: bool,
     /// Where its durable files are.
     pub dir: String,
     /// When it was requested, in seconds since 1970.
@@ -144,6 +150,9 @@ pub struct CreateSnapshot {
     /// written.
     #[serde(default = "yes")]
     pub wait: bool,
+    /// Lets all owners look at it and start from it, as `OWNER/TAG`. For admins alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
 }
 
 const fn yes() -> bool {
@@ -162,7 +171,7 @@ const fn vcpus_default() -> u32 {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedCreateSnapshot {
     /// The tag.
-    pub tag: SnapshotTag,
+    pub tag: TagName,
     /// Name of the image.
     pub image: String,
     /// Guest RAM.
@@ -182,6 +191,7 @@ impl CreateSnapshot {
             vcpus: vcpus_default(),
             warm: Vec::new(),
             wait: yes(),
+            shared: false,
         }
     }
 
@@ -232,7 +242,7 @@ impl CompactSnapshot {
     ///
     /// # Errors
     /// Names the field.
-    pub fn check(&self) -> Result<SnapshotTag, FieldError> {
+    pub fn check(&self) -> Result<TagName, FieldError> {
         self.to.parse().map_err(|error| FieldError::new("to", error))
     }
 }
@@ -274,8 +284,8 @@ mod tests {
     #[test]
     fn a_compacted_snapshot_needs_a_tag_of_its_own() {
         let field = |to: &str| CompactSnapshot::new(to).check().map_err(|e| e.field);
-        assert_eq!(field("a/b"), Err("to"));
-        assert_eq!(field("b").unwrap().as_str(), "b");
+        assert_eq!(field("a b"), Err("to"));
+        assert_eq!(field("b").unwrap().plain(), Some("b"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use forkd_engine::{
     AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, IsolationPolicy, Limits,
@@ -21,6 +22,8 @@ pub struct ServeConfig {
     pub run_dir: PathBuf,
     /// The Unix socket to listen on.
     pub socket: PathBuf,
+    /// Who may connect to it.
+    pub socket_mode: SocketMode,
     /// Images that templates are built from.
     pub image_dir: PathBuf,
     /// The VMM's preload library.
@@ -39,6 +42,8 @@ pub struct ServeConfig {
     pub listen: Option<SocketAddr>,
     /// Tokens that requests over TCP must have.
     pub token_file: Option<PathBuf>,
+    /// On loopback every process may do everything, whoever's it is.
+    pub insecure_no_token: bool,
     /// Certificate chain and private key for TCP, PEM.
     pub tls: Option<TlsFiles>,
     /// Where requests are written down.
@@ -46,6 +51,49 @@ pub struct ServeConfig {
     /// Sandboxes are removed when the daemon is told to end; otherwise they run on, and the next
     /// daemon takes them over.
     pub stop_sandboxes: bool,
+}
+
+/// Permission bits of the Unix socket: which users may connect. Each is an owner of its own, except
+/// that the daemon's and root are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketMode(u32);
+
+impl Default for SocketMode {
+    fn default() -> Self {
+        Self(0o600)
+    }
+}
+
+impl SocketMode {
+    /// The bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether users other than the daemon's and root may connect.
+    #[must_use]
+    pub const fn admits_others(self) -> bool {
+        self.0 & 0o066 != 0
+    }
+}
+
+/// The text is no mode of a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("use 600 for the daemon's user, 660 for its group too, or 666 for all users")]
+pub struct SocketModeError;
+
+impl FromStr for SocketMode {
+    type Err = SocketModeError;
+
+    fn from_str(text: &str) -> Result<Self, SocketModeError> {
+        match text.strip_prefix('0').unwrap_or(text) {
+            "600" => Ok(Self(0o600)),
+            "660" => Ok(Self(0o660)),
+            "666" => Ok(Self(0o666)),
+            _ => Err(SocketModeError),
+        }
+    }
 }
 
 /// What TLS needs.

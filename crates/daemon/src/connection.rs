@@ -1,7 +1,8 @@
 //! Connections: accept, encrypt, and the limits that hold before a request is one.
 //!
 //! A client that is slow, silent or many costs one waiting task each, up to a limit; others are
-//! served meanwhile. Handlers see requests only once their headers are complete.
+//! served meanwhile. One that stays silent is closed, so its place is free again after a bounded
+//! time. Handlers see requests only once their headers are complete.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::access::Peer;
+use crate::activity::{Activity, Patience};
 
 /// Connections of one listener at a time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 1024;
@@ -30,6 +32,9 @@ const CONNECTIONS_MAX: usize = 1024;
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 /// For the headers of a request to be complete, from the end of the one before.
 const HEADERS_DEADLINE: Duration = Duration::from_secs(30);
+/// Between two questions of HTTP/2 whether the other end is there, and for the answer.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_DEADLINE: Duration = Duration::from_secs(10);
 /// Most bytes of a request's headers.
 const HEADERS_BYTES_MAX: usize = 64 << 10;
 /// Pause after a failed accept: mostly the process has too many files open.
@@ -68,6 +73,15 @@ impl Listener {
 
 /// Serves until `stopping`, then answers what is under way and ends.
 pub(crate) async fn serve(listener: Listener, router: Router, stopping: CancellationToken) {
+    serve_with(Patience::default(), listener, router, stopping).await;
+}
+
+async fn serve_with(
+    patience: Patience,
+    listener: Listener,
+    router: Router,
+    stopping: CancellationToken,
+) {
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -84,7 +98,7 @@ pub(crate) async fn serve(listener: Listener, router: Router, stopping: Cancella
             Ok((stream, peer)) => {
                 let (router, watcher) = (router.clone(), graceful.watcher());
                 tokio::spawn(async move {
-                    run(stream, peer, router, watcher).await;
+                    run(stream, peer, router, watcher, patience).await;
                     drop(place);
                 });
             }
@@ -97,13 +111,13 @@ pub(crate) async fn serve(listener: Listener, router: Router, stopping: Cancella
     graceful.shutdown().await;
 }
 
-async fn run(stream: Stream, peer: Peer, router: Router, watcher: Watcher) {
+async fn run(stream: Stream, peer: Peer, router: Router, watcher: Watcher, patience: Patience) {
     match stream {
-        Stream::Unix(stream) => converse(stream, peer, router, watcher).await,
-        Stream::Tcp(stream, None) => converse(stream, peer, router, watcher).await,
+        Stream::Unix(stream) => converse(stream, peer, router, watcher, patience).await,
+        Stream::Tcp(stream, None) => converse(stream, peer, router, watcher, patience).await,
         Stream::Tcp(stream, Some(tls)) => {
             match tokio::time::timeout(HANDSHAKE_DEADLINE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => converse(stream, peer, router, watcher).await,
+                Ok(Ok(stream)) => converse(stream, peer, router, watcher, patience).await,
                 Ok(Err(error)) => tracing::debug!(?peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(?peer, "a TLS handshake took too long"),
             }
@@ -112,15 +126,21 @@ async fn run(stream: Stream, peer: Peer, router: Router, watcher: Watcher) {
 }
 
 /// Answers the requests of one connection.
-async fn converse<S>(stream: S, peer: Peer, router: Router, watcher: Watcher)
+async fn converse<S>(stream: S, peer: Peer, router: Router, watcher: Watcher, patience: Patience)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let activity = Activity::new();
+    let requests = activity.clone();
     let service = tower::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let under_way = requests.begin();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
         let answer = router.clone().oneshot(request);
-        async move { Ok::<_, Infallible>(answer.await.unwrap_or_else(|never| match never {})) }
+        async move {
+            let answer = answer.await.unwrap_or_else(|never| match never {});
+            Ok::<_, Infallible>(under_way.until_sent(answer))
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
@@ -129,11 +149,21 @@ where
         .header_read_timeout(HEADERS_DEADLINE)
         .max_buf_size(HEADERS_BYTES_MAX);
     let header_list = u32::try_from(HEADERS_BYTES_MAX).unwrap_or(u32::MAX);
-    builder.http2().timer(TokioTimer::new()).max_header_list_size(header_list);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_DEADLINE)
+        .max_header_list_size(header_list);
     let service = TowerToHyperService::new(service);
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(?peer, %error, "a connection ended early");
+    tokio::select! {
+        ended = watcher.watch(connection) => {
+            if let Err(error) = ended {
+                tracing::debug!(?peer, %error, "a connection ended early");
+            }
+        }
+        () = activity.silent(patience) => tracing::debug!(?peer, "a silent connection is closed"),
     }
 }
 
@@ -194,6 +224,46 @@ mod tests {
         assert!(slow.await.unwrap().ends_with("late"));
         served.await.unwrap();
         assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    /// Each end of a connection is a descriptor of this process.
+    fn allow_descriptors(count: u64) {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        assert!(maximum.is_none_or(|most| most >= count), "this needs {count} descriptors");
+        if current.is_some_and(|now| now < count) {
+            setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum }).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_is_served_soon_although_silent_ones_have_taken_all_places() {
+        allow_descriptors(3 * CONNECTIONS_MAX as u64);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let first_request = Duration::from_secs(1);
+        let patience = Patience { first_request, ..Patience::default() };
+        let (listener, stopping) = (Listener::Tcp(listener, None), CancellationToken::new());
+        tokio::spawn(serve_with(patience, listener, router(), stopping));
+        let mut silent = Vec::new();
+        for number in 0..CONNECTIONS_MAX {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // Some say what may become HTTP/2, some half a head of HTTP/1.
+            let said: &[u8] = match number % 3 {
+                0 => b"",
+                1 => b"PRI * HTT",
+                _ => b"GET /who HTTP/1.1\r\nhost: loc",
+            };
+            stream.write_all(said).await.unwrap();
+            silent.push(stream);
+        }
+        let stream = TcpStream::connect(address).await.unwrap();
+        let soon = first_request + Duration::from_secs(20);
+        let answered = tokio::time::timeout(soon, answer(stream, &get_request("/who"))).await;
+        assert!(answered.expect("it is served").contains("200 OK"));
+        let mut closed = Vec::new();
+        let end = silent[0].read_to_end(&mut closed);
+        tokio::time::timeout(soon, end).await.expect("the silent ones are closed").ok();
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use forkd_engine::guest::{
     self, EvalOutput, ExecOutput, GuestError, ProcessEnd, ProcessView, Pulse, Stream,
 };
 use forkd_engine::{BranchReport, ImageInfo};
-use forkd_types::{BranchMode, FileKind, ProcessState, SnapshotStatus};
+use forkd_types::{BranchMode, FileKind, Owner, ProcessState, SnapshotStatus};
 
 use crate::failure::Failure;
 
@@ -27,10 +27,12 @@ pub(crate) fn image(image: ImageInfo) -> Image {
     Image { name: image.name, description: image.description }
 }
 
-pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox) -> Sandbox {
+/// A sandbox, as `reader` knows it.
+pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox, reader: &Owner) -> Sandbox {
     Sandbox {
         id: sandbox.id.into(),
-        snapshot_tag: sandbox.snapshot_tag.into(),
+        owner: sandbox.options.owner.into(),
+        snapshot_tag: sandbox.snapshot_tag.shown_to(reader),
         created_at_unix: unix_seconds(sandbox.created_at),
         pid: sandbox.pid,
         memory_limit_mib: sandbox.options.memory_limit.map(|limit| limit.get() >> 20),
@@ -51,13 +53,16 @@ pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox) -> Sandbox {
     }
 }
 
-pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot) -> Snapshot {
+/// A snapshot, as `reader` knows it.
+pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot, reader: &Owner) -> Snapshot {
     let mut wire = Snapshot {
-        tag: snapshot.tag.into(),
+        tag: snapshot.tag.shown_to(reader),
+        owner: snapshot.tag.owner().clone().into(),
+        shared: snapshot.shared,
         dir: snapshot.directory.to_string_lossy().into_owned(),
         created_at_unix: unix_seconds(snapshot.created_at),
         branched_from: snapshot.branched_from.map(String::from),
-        parent_tag: snapshot.parent_tag.map(String::from),
+        parent_tag: snapshot.parent_tag.map(|tag| tag.shown_to(reader)),
         status: snapshot.status.into(),
         durable: snapshot.durable,
         bootable: snapshot.status == SnapshotStatus::Ready,
@@ -74,15 +79,17 @@ pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot) -> Snapshot {
     wire
 }
 
-pub(crate) fn operation(operation: forkd_engine::Operation) -> Operation {
+/// An operation, as `reader` knows it.
+pub(crate) fn operation(operation: forkd_engine::Operation, reader: &Owner) -> Operation {
     Operation {
         id: operation.id.into(),
+        owner: operation.owner.into(),
         kind: operation.kind.into(),
         state: operation.state.into(),
         step: operation.step.to_owned(),
         done: operation.progress.map(|progress| progress.done),
         total: operation.progress.map(|progress| progress.total),
-        snapshot_tag: operation.snapshot_tag.map(String::from),
+        snapshot_tag: operation.snapshot_tag.map(|tag| tag.shown_to(reader)),
         sandbox_id: operation.sandbox_id.map(String::from),
         created_at_unix: unix_seconds(operation.created_at),
         ended_at_unix: operation.ended_at.map(unix_seconds),
@@ -238,12 +245,17 @@ pub(crate) fn file_change(change: Result<Option<guest::FileChange>, GuestError>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn shown(snapshot: forkd_engine::Snapshot) -> Snapshot {
+        super::snapshot(snapshot, &Owner::default())
+    }
     use forkd_types::{BranchPhase, ByteCount, PhaseTimes};
 
     fn branched(mode: BranchMode) -> forkd_engine::Snapshot {
         let mut phases = PhaseTimes::default();
         phases.record(BranchPhase::Protect, Duration::from_micros(1500));
         forkd_engine::Snapshot {
+            shared: false,
             tag: "t".parse().unwrap(),
             directory: "/d".into(),
             created_at: SystemTime::UNIX_EPOCH + Duration::from_secs(7),
@@ -271,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_branch_shows_its_figures_in_milliseconds_and_bytes() {
-        let wire = snapshot(branched(BranchMode::Live));
+        let wire = shown(branched(BranchMode::Live));
         assert_eq!((wire.pause_ms, wire.dirty_bytes), (Some(2.0), Some(8192)));
         assert_eq!(wire.phases_ms["protect"], 1.5);
         assert_eq!((wire.mem_size_mib, wire.created_at_unix), (256, 7));
@@ -290,13 +302,13 @@ mod tests {
             snapshot
         };
         for mode in [BranchMode::Diff, BranchMode::Full] {
-            let wire = snapshot(ready(mode));
+            let wire = shown(ready(mode));
             assert_eq!((wire.diff_ms, wire.warning), (Some(1.0), None));
             assert_eq!(wire.diff_physical_bytes.zip(wire.diff_logical_bytes), Some((4096, 8192)));
-            let writing = snapshot(branched(mode));
+            let writing = shown(branched(mode));
             assert_eq!((writing.diff_ms, writing.diff_logical_bytes), (None, None));
         }
-        let mut live = snapshot(ready(BranchMode::Live));
+        let mut live = shown(ready(BranchMode::Live));
         assert_eq!(live.diff_logical_bytes, None, "only for who asks");
         add_diff_figures(&mut live, ready(BranchMode::Live).branch.as_ref().unwrap());
         assert_eq!((live.diff_ms, live.diff_logical_bytes), (None, Some(8192)));

@@ -6,11 +6,12 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use forkd_api::ErrorCode;
-use forkd_types::{OperationId, ProcessId, SandboxId, SnapshotTag};
+use forkd_types::{OperationId, ProcessId, SandboxId, TagName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
+use crate::budget::BodyAccount;
 use crate::failure::Failure;
 
 /// A JSON body. An absent one counts as `{}`.
@@ -35,19 +36,29 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// A body of any bytes.
-pub(crate) struct RawBody(pub(crate) Vec<u8>);
+/// A body of any bytes, and what it pays for them for as long as they are held.
+pub(crate) struct RawBody(pub(crate) Vec<u8>, pub(crate) Option<BodyAccount>);
 
 impl<S: Send + Sync> FromRequest<S> for RawBody {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
-        body(request, state).await.map(|bytes| Self(bytes.to_vec()))
+        let account = request.extensions().get::<BodyAccount>().cloned();
+        body(request, state).await.map(|bytes| Self(bytes.into(), account))
     }
 }
 
 async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Failure> {
+    let account = request.extensions().get::<BodyAccount>().cloned();
+    let request = match &account {
+        Some(account) => request.map(|body| account.charge(body)),
+        None => request,
+    };
     Bytes::from_request(request, state).await.map_err(|rejection| {
+        if account.is_some_and(|account| account.was_refused()) {
+            let text = "other requests hold all of the memory that there is for bodies";
+            return Failure::new(ErrorCode::DaemonBusy, text);
+        }
         let code = match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => ErrorCode::RequestTooLarge,
             _ => ErrorCode::BadRequest,
@@ -146,7 +157,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ProcessPath {
 }
 
 /// The snapshot that the path names. A text that is no tag cannot name one: not found.
-pub(crate) struct SnapshotPath(pub(crate) SnapshotTag);
+pub(crate) struct SnapshotPath(pub(crate) TagName);
 
 impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
     type Rejection = Failure;
@@ -156,9 +167,9 @@ impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
         let unknown = |error: forkd_types::TagError| {
             Failure::new(ErrorCode::SnapshotNotFound, error.to_string())
         };
-        let id = text.parse().map_err(unknown)?;
-        tracing::Span::current().record("snapshot", tracing::field::display(&id));
-        Ok(Self(id))
+        let name = text.parse().map_err(unknown)?;
+        tracing::Span::current().record("snapshot", text);
+        Ok(Self(name))
     }
 }
 

@@ -2,13 +2,15 @@
 //! loopback TCP.
 //!
 //! Guarantees: every answer that is not a success has a body of the catalogue; a state directory
-//! has one daemon at most; only the owner of the Unix socket can connect to it; no request that
+//! has one daemon at most; a request sees only what is its caller's; no request that
 //! changes state is torn by a client that goes away.
 //!
 //! Does not do: anything a handler could leave to the engine. Handlers check, call and convert.
 
 mod access;
+mod activity;
 mod app;
+mod budget;
 mod config;
 mod connection;
 mod convert;
@@ -22,10 +24,12 @@ mod metrics;
 mod router;
 mod serve;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 pub use access::{AuditError, TlsError, TokenFileError};
-pub use config::{ServeConfig, TlsFiles};
-pub use forkd_engine::{AcceleratorChoice, IsolationPolicy, Limits};
+pub use config::{ServeConfig, SocketMode, SocketModeError, TlsFiles};
+pub use forkd_engine::{AcceleratorChoice, IsolationPolicy, Limits, OwnerLimits};
 pub use lock::LockError;
 pub use router::openapi_json;
 pub use serve::{ServeError, serve};

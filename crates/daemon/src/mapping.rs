@@ -14,6 +14,8 @@ pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
         EngineError::TagTaken { .. } => ErrorCode::TagTaken,
         EngineError::SnapshotNotReady { .. } => ErrorCode::SnapshotNotReady,
         EngineError::SnapshotDamaged { .. } => ErrorCode::SnapshotDamaged,
+        EngineError::NotYours { .. } => ErrorCode::NotYours,
+        EngineError::AdminOnly { .. } => ErrorCode::AdminOnly,
         EngineError::Incompatible { .. } => ErrorCode::SnapshotIncompatible,
         EngineError::SnapshotInUse { .. } => ErrorCode::SnapshotInUse,
         EngineError::SandboxNotRunning { .. } => ErrorCode::SandboxNotRunning,

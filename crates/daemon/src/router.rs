@@ -20,7 +20,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::access::{self, Gate, RequestId};
-use crate::app::App;
+use crate::app::Shared;
 use crate::failure::Failure;
 use crate::handler::{
     branch, command, daemon, events, files, operations, processes, sandboxes, snapshots,
@@ -51,7 +51,7 @@ const BODY_IDLE_DEADLINE: Duration = Duration::from_secs(30);
 )]
 struct Document;
 
-fn documented_routes() -> OpenApiRouter<App> {
+fn documented_routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::with_openapi(Document::openapi())
         .routes(routes!(daemon::healthz))
         .routes(routes!(daemon::version))
@@ -104,7 +104,7 @@ pub fn openapi_json() -> String {
 }
 
 /// All routes, behind `gate`.
-pub(crate) fn router(app: App, gate: Gate) -> Router {
+pub(crate) fn router(app: Shared, gate: Gate) -> Router {
     let document = openapi_json();
     let (router, _) = documented_routes().split_for_parts();
     let serve_document = move || {
@@ -133,9 +133,11 @@ async fn unknown_method(request: Request) -> Failure {
 }
 
 /// Gives the request an id, a span and its place in the metrics.
-async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Response {
+async fn observe(State(app): State<Shared>, mut request: Request, next: Next) -> Response {
     let id = format!("req-{:016x}", getrandom::u64().unwrap_or_default());
     request.extensions_mut().insert(RequestId(id.clone()));
+    let account = app.bodies.account();
+    request.extensions_mut().insert(account.clone());
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let path = request.uri().path();
@@ -152,6 +154,8 @@ async fn observe(State(app): State<App>, mut request: Request, next: Next) -> Re
     let started = Instant::now();
     async move {
         let mut response = next.run(request).await;
+        // What the body brought is in use until here.
+        drop(account);
         let status = response.status().as_u16();
         let route = route.as_deref().unwrap_or("none");
         let error = response.extensions().get::<ErrorCode>().copied();

@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{self, AuditError, AuditLog, Gate, Policy, TlsError, TokenFileError, Tokens};
-use crate::app::App;
+use crate::app::Shared;
 use crate::connection::{self, Listener};
 use crate::lock::{DirectoryLock, LockError};
 use crate::metrics::Metrics;
@@ -35,6 +35,12 @@ pub enum ServeError {
          ::1 only; give one with --token-file"
     )]
     NotLoopback(SocketAddr),
+    /// Every process of this machine could do everything, whoever's it is.
+    #[error(
+        "{0} would be open to every process and user of this machine: give tokens with \
+         --token-file, or say --insecure-no-token if that is meant"
+    )]
+    NoToken(SocketAddr),
     /// An option for TCP without an address.
     #[error("{0} is for requests over TCP: give an address with --listen")]
     NoListener(&'static str),
@@ -81,7 +87,7 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
     let access = Access::prepare(&config)?;
     let _locks = take_directories(&config)?;
     let engine = Engine::open(config.engine()).await?;
-    let app = App { engine: engine.clone(), metrics: Arc::new(Metrics::new()) };
+    let app = Shared::new(engine.clone(), Arc::new(Metrics::new()));
     let counting = {
         let (metrics, events) = (Arc::clone(&app.metrics), engine.events(None));
         tokio::spawn(async move { metrics.follow(events).await })
@@ -111,7 +117,11 @@ fn check(config: &ServeConfig) -> Result<(), ServeError> {
         (Some(address), None, _) if !address.ip().is_loopback() => {
             Err(ServeError::NotLoopback(address))
         }
+        (Some(address), None, _) if !config.insecure_no_token => Err(ServeError::NoToken(address)),
         (None, Some(_), _) => Err(ServeError::NoListener("a token file")),
+        (None, _, _) if config.insecure_no_token => {
+            Err(ServeError::NoListener("--insecure-no-token"))
+        }
         (None, _, Some(_)) => Err(ServeError::NoListener("TLS")),
         _ => Ok(()),
     }
@@ -138,8 +148,10 @@ impl Access {
             tracing::warn!(%address, "tokens cross the network unencrypted: give --tls-cert");
         }
         let tls = tls.map(|files| access::acceptor(&files.certificate, &files.key)).transpose()?;
-        let owner = rustix::process::geteuid().as_raw();
-        let socket = Gate { policy: Policy::Owner(owner), audit: audit.clone() };
+        let daemon = rustix::process::geteuid().as_raw();
+        let others = config.socket_mode.admits_others();
+        let policy_of_socket = Policy::Users { daemon, others };
+        let socket = Gate { policy: policy_of_socket, audit: audit.clone() };
         Ok(Self { socket, tcp: Gate { policy, audit }, tls })
     }
 }
@@ -161,7 +173,7 @@ fn take_directories(config: &ServeConfig) -> Result<Vec<DirectoryLock>, ServeErr
 async fn listen_and_serve(
     config: &ServeConfig,
     access: Access,
-    app: App,
+    app: Shared,
     stop: impl Future<Output = &'static str>,
 ) -> Result<(JoinSet<()>, socket::SocketFile), ServeError> {
     let stopping = CancellationToken::new();
@@ -175,12 +187,13 @@ async fn listen_and_serve(
         let router = router::router(app.clone(), access.tcp);
         servers.spawn(connection::serve(listener, router, stopping.clone()));
     }
-    let (listener, file) = socket::listen(&config.socket).await.map_err(|source| {
-        ServeError::Listen { address: format!("`{}`", config.socket.display()), source }
-    })?;
+    let (listener, file) =
+        socket::listen(&config.socket, config.socket_mode).await.map_err(|source| {
+            ServeError::Listen { address: format!("`{}`", config.socket.display()), source }
+        })?;
     tracing::info!(
         socket = %config.socket.display(),
-        accelerator = app.engine.accelerator().name(),
+        accelerator = app.accelerator().name(),
         "listening"
     );
     let router = router::router(app, access.socket);
@@ -206,6 +219,7 @@ fn stop_signal() -> Result<impl Future<Output = &'static str>, ServeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SocketMode;
     use forkd_engine::AcceleratorChoice;
 
     fn config(listen: &str) -> ServeConfig {
@@ -215,6 +229,7 @@ mod tests {
             hot_dir: "/h".into(),
             run_dir: "/r".into(),
             socket: "/r/forkd.sock".into(),
+            socket_mode: SocketMode::default(),
             image_dir: "/i".into(),
             shim: "/shim.so".into(),
             launcher: "/launcher".into(),
@@ -224,6 +239,7 @@ mod tests {
             limits: forkd_engine::Limits::default(),
             listen: Some(listen.parse().unwrap()),
             token_file: None,
+            insecure_no_token: true,
             tls: None,
             audit_log: None,
             stop_sandboxes: false,
@@ -231,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn only_loopback_addresses_are_listened_on() {
+    fn without_tokens_only_loopback_is_listened_on_and_only_if_that_is_said() {
         assert!(check(&config("127.0.0.1:8889")).is_ok());
         assert!(check(&config("[::1]:8889")).is_ok());
         for outside in ["0.0.0.0:8889", "192.168.0.1:80", "[::]:1"] {
@@ -241,6 +257,12 @@ mod tests {
             guarded.token_file = Some("/tokens".into());
             assert!(check(&guarded).is_ok(), "with a token file");
         }
+        let mut open = config("127.0.0.1:8889");
+        open.insecure_no_token = false;
+        let refused = check(&open).unwrap_err().to_string();
+        assert!(refused.contains("--insecure-no-token"), "{refused}");
+        open.token_file = Some("/tokens".into());
+        assert!(check(&open).is_ok());
         let mut nowhere = config("127.0.0.1:1");
         nowhere.listen = None;
         nowhere.token_file = Some("/tokens".into());

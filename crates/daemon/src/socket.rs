@@ -1,4 +1,4 @@
-//! The daemon's Unix socket: reachable by its owner only, never stolen from a living daemon.
+//! The daemon's Unix socket: reachable by those it is for, never stolen from a living daemon.
 
 use std::fs;
 use std::io;
@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
+
+use crate::SocketMode;
 
 /// Longest path of a Unix socket: `sun_path` without its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -57,7 +59,10 @@ impl Drop for SocketFile {
 }
 
 /// Listens at `path`. What a dead daemon left there is replaced; a living one is not.
-pub(crate) async fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+pub(crate) async fn listen(
+    path: &Path,
+    mode: SocketMode,
+) -> io::Result<(UnixListener, SocketFile)> {
     if let Some(directory) = path.parent() {
         create_private(directory)?;
     }
@@ -73,13 +78,13 @@ pub(crate) async fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // Under another name until only its owner may connect: there is no moment in between.
+    // Under another name until it has its permissions: there is no moment in between.
     let temporary = path.with_extension("new");
     if fs::symlink_metadata(&temporary).is_ok() {
         fs::remove_file(&temporary)?;
     }
     let listener = UnixListener::bind(&temporary)?;
-    fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
+    fs::set_permissions(&temporary, fs::Permissions::from_mode(mode.bits()))?;
     fs::rename(&temporary, path)?;
     Ok((listener, SocketFile(path.to_owned())))
 }
@@ -92,15 +97,18 @@ mod tests {
     async fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run").join("s.sock");
-        let (listener, file) = listen(&path).await.unwrap();
+        let (listener, file) = listen(&path, SocketMode::default()).await.unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let above = fs::metadata(path.parent().unwrap()).unwrap().permissions().mode();
         assert_eq!(above & 0o777, 0o700);
-        assert_eq!(listen(&path).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(
+            listen(&path, SocketMode::default()).await.unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
         drop(listener);
         std::mem::forget(file);
-        let (_listener, file) = listen(&path).await.unwrap();
+        let (_listener, file) = listen(&path, SocketMode::default()).await.unwrap();
         drop(file);
         assert!(!path.exists());
     }
@@ -110,7 +118,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notes");
         fs::write(&path, "mine").unwrap();
-        assert!(listen(&path).await.is_err());
+        assert!(listen(&path, SocketMode::default()).await.is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
     }
 

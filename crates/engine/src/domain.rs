@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use forkd_types::{
-    BranchMode, ByteCount, OperationId, PhaseTimes, SandboxId, SandboxState, SnapshotStatus,
+    BranchMode, ByteCount, OperationId, Owner, PhaseTimes, SandboxId, SandboxState, SnapshotStatus,
     SnapshotTag,
 };
 
@@ -34,6 +34,8 @@ pub struct TemplateRequest {
     pub vcpus: u32,
     /// Program run in the guest before the freeze; empty for none. A non-zero exit fails the build.
     pub warm: Vec<String>,
+    /// Whether all may look at it and start from it. For admins alone.
+    pub shared: bool,
 }
 
 /// A snapshot, as far as callers care.
@@ -69,6 +71,8 @@ pub struct Snapshot {
     pub chain_depth: usize,
     /// Bytes of its own memory layer.
     pub memory_layer: ByteCount,
+    /// Whether all may look at it and start from it, not only its owner.
+    pub shared: bool,
 }
 
 /// Figures of one branch.
@@ -133,9 +137,11 @@ pub struct Sandbox {
     pub expires_at: Option<SystemTime>,
 }
 
-/// What the creator of a sandbox may want of it. Its children do not inherit it.
+/// Whose a sandbox is, and what its creator may want of it. Its children do not inherit it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxOptions {
+    /// To whom it belongs: its creator, whatever is said here.
+    pub owner: Owner,
     /// Words of its creator's, which mean nothing here.
     pub metadata: Arc<BTreeMap<String, String>>,
     /// It is removed so long after it was requested.
@@ -151,7 +157,8 @@ pub struct SandboxOptions {
 /// A branch to be taken.
 #[derive(Debug, Clone)]
 pub struct BranchRequest {
-    /// Tag of the new snapshot; by default `branch-<sandbox>-<time>-<random>`.
+    /// Tag of the new snapshot, one of the caller's; by default
+    /// `branch-<sandbox>-<time>-<random>`.
     pub tag: Option<SnapshotTag>,
     /// Which pages, when.
     pub mode: BranchMode,

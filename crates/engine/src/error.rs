@@ -66,6 +66,18 @@ pub enum EngineError {
         /// `missing` or how it is damaged.
         state: String,
     },
+    /// The snapshot can be seen because it is shared, and belongs to somebody else.
+    #[error("snapshot `{tag}` is shared with you, and not yours to change")]
+    NotYours {
+        /// The tag.
+        tag: SnapshotTag,
+    },
+    /// Only an admin may do that.
+    #[error("{what} is for admins")]
+    AdminOnly {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The snapshot was made by a machine that this host cannot reproduce.
     #[error("snapshot `{tag}` was made with {made_with}, this daemon runs {running}")]
     Incompatible {

@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use forkd_types::{EventType, SandboxId, SnapshotTag, limit};
 use tokio::sync::Notify;
 
-use crate::{Operation, Sandbox, Snapshot};
+use crate::{Caller, Operation, Sandbox, Snapshot};
 
 /// What happened to a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +90,15 @@ impl Change {
         }
     }
 
+    /// Whether it exists for `caller`.
+    fn is_for(&self, caller: &Caller) -> bool {
+        match self {
+            Self::Sandbox(_, sandbox) => caller.sees_sandbox(sandbox),
+            Self::Snapshot(_, snapshot) => caller.sees_snapshot(snapshot),
+            Self::Operation(_, operation) => caller.sees_operation(operation),
+        }
+    }
+
     /// The sandbox that it is about: itself, a snapshot's source, an operation's.
     #[must_use]
     pub fn sandbox(&self) -> Option<&SandboxId> {
@@ -118,7 +127,7 @@ pub enum Next {
     Event(Arc<Change>),
     /// Events that the reader wanted are no longer kept.
     Lost {
-        /// How many; unknown when an earlier daemon had them.
+        /// How many; unknown when an earlier daemon had them, and when the reader sees only some.
         events: Option<u64>,
     },
 }
@@ -177,9 +186,9 @@ impl EventLog {
         self.changed.notify_waiters();
     }
 
-    /// A reader of what comes after the event `last`; of what happens from now on when there is
-    /// none.
-    pub(crate) fn reader(self: &Arc<Self>, last: Option<u64>) -> EventReader {
+    /// A reader for `caller` of what comes after the event `last`; of what happens from now on when
+    /// there is none.
+    pub(crate) fn reader(self: &Arc<Self>, last: Option<u64>, caller: Caller) -> EventReader {
         let ring = self.lock();
         let is_ours = |last: &u64| (ring.first..ring.next).contains(last);
         let (position, is_strange) = match last {
@@ -190,7 +199,7 @@ impl EventLog {
             Some(_) => (ring.next - ring.kept.len() as u64, true),
         };
         drop(ring);
-        EventReader { log: Arc::clone(self), position, is_strange }
+        EventReader { log: Arc::clone(self), caller, position, is_strange }
     }
 }
 
@@ -198,6 +207,8 @@ impl EventLog {
 #[derive(Debug)]
 pub struct EventReader {
     log: Arc<EventLog>,
+    /// Events that do not exist for it are passed over.
+    caller: Caller,
     /// Number of the event to be read next.
     position: u64,
     /// It came with a number of another daemon, and has to be told.
@@ -234,19 +245,19 @@ impl EventReader {
         let ring = self.log.lock();
         let oldest = ring.next - ring.kept.len() as u64;
         if self.position < oldest {
-            let events = Some(oldest - self.position);
+            // Nobody knows whose they were.
+            let events = self.caller.is_admin().then_some(oldest - self.position);
             self.position = oldest;
             return Ready::Now(Next::Lost { events });
         }
         let index = usize::try_from(self.position - oldest).unwrap_or(usize::MAX);
-        match ring.kept.get(index) {
-            Some(event) => {
-                self.position += 1;
-                Ready::Now(Next::Event(Arc::clone(event)))
+        for event in ring.kept.range(index.min(ring.kept.len())..) {
+            self.position += 1;
+            if event.is_for(&self.caller) {
+                return Ready::Now(Next::Event(Arc::clone(event)));
             }
-            None if ring.closed => Ready::Closed,
-            None => Ready::Later,
         }
+        if ring.closed { Ready::Closed } else { Ready::Later }
     }
 }
 
@@ -282,13 +293,13 @@ mod tests {
     async fn a_reader_gets_each_event_once_and_in_order_and_resumes_where_it_was() {
         let log = EventLog::starting_with(100);
         push(&log, 0);
-        let mut reader = log.reader(None);
+        let mut reader = log.reader(None, Caller::default());
         (1..=3).for_each(|n| push(&log, n));
         assert_eq!((number(&mut reader).await, number(&mut reader).await), (1, 2));
         let last = reader.last();
         drop(reader);
         push(&log, 4);
-        let mut resumed = log.reader(Some(last));
+        let mut resumed = log.reader(Some(last), Caller::default());
         assert_eq!((number(&mut resumed).await, number(&mut resumed).await), (3, 4));
         log.close();
         assert!(resumed.next().await.is_none());
@@ -297,15 +308,15 @@ mod tests {
     #[tokio::test]
     async fn a_reader_that_waited_before_any_event_resumes_without_a_loss() {
         let log = EventLog::starting_with(100);
-        let last = log.reader(None).last();
+        let last = log.reader(None, Caller::default()).last();
         push(&log, 7);
-        assert_eq!(number(&mut log.reader(Some(last))).await, 7);
+        assert_eq!(number(&mut log.reader(Some(last), Caller::default())).await, 7);
     }
 
     #[tokio::test]
     async fn a_slow_reader_is_told_how_many_events_it_missed_and_the_ring_stays_bounded() {
         let log = EventLog::starting_with(100);
-        let mut slow = log.reader(None);
+        let mut slow = log.reader(None, Caller::default());
         let kept = limit::EVENTS_KEPT as u64;
         (0..kept + 5).for_each(|n| push(&log, n));
         assert_eq!(log.lock().kept.len(), limit::EVENTS_KEPT);
@@ -320,7 +331,7 @@ mod tests {
         push(&log, 1);
         let later = 5 * NUMBERS_PER_SECOND + 77;
         for strange in [0, 4 * NUMBERS_PER_SECOND + 1234, later, u64::MAX] {
-            let mut reader = log.reader(Some(strange));
+            let mut reader = log.reader(Some(strange), Caller::default());
             let lost = reader.next().await;
             assert!(matches!(lost, Some(Next::Lost { events: None })), "{strange}: {lost:?}");
             assert_eq!(number(&mut reader).await, 1);
@@ -330,7 +341,7 @@ mod tests {
     #[tokio::test]
     async fn a_waiting_reader_is_woken() {
         let log = EventLog::starting_with(100);
-        let mut reader = log.reader(None);
+        let mut reader = log.reader(None, Caller::default());
         let waiting = tokio::spawn(async move { number(&mut reader).await });
         tokio::task::yield_now().await;
         push(&log, 9);

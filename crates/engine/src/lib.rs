@@ -21,11 +21,14 @@
 
 mod background;
 mod branch;
+mod caller;
 mod config;
 mod domain;
 mod error;
 mod events;
 mod facade;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 pub mod guest;
 pub mod host;
 mod lifecycle;
@@ -37,6 +40,7 @@ mod tally;
 mod tests;
 
 pub use branch::{BranchProbe, ProbedBranch};
+pub use caller::{Caller, Role};
 pub use config::{
     AcceleratorChoice, EngineConfig, IsolationPolicy, UnknownAccelerator, UnknownIsolation,
 };
@@ -52,4 +56,4 @@ pub use forkd_store::private_directory;
 pub use forkd_vmm::{Accelerator, GuestRam, KeptOutput, PausePlan, Vm, VmmError};
 pub use host::{ProbeVerdict, VmmMemory, probe_kvm};
 pub use operation::{Operation, OperationKind, OperationState, Progress};
-pub use sandboxes::Limits;
+pub use sandboxes::{Limits, OwnerLimits};

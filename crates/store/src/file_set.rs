@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use forkd_types::{LayerId, OverlayId};
+use forkd_types::{ByteCount, LayerId, OverlayId};
 
+use crate::space::file_bytes;
 use crate::{SnapshotManifest, StoreFiles};
 
 /// Memory layers, with all that goes by their names, and disk overlays.
@@ -61,6 +62,21 @@ impl FromIterator<Self> for FileSet {
 }
 
 impl StoreFiles {
+    /// What these occupy, each counted once: the durable copy of a layer if there is one, else the
+    /// hot one.
+    #[must_use]
+    pub fn occupied(&self, files: &FileSet) -> ByteCount {
+        let layers = files.layers.iter().map(|id| {
+            let durable =
+                [self.durable_pages(id), self.durable_index(id), self.durable_device_state(id)];
+            let hot = [self.hot_pages(id), self.hot_index(id), self.hot_device_state(id)];
+            let paths = if durable[1].exists() { durable } else { hot };
+            paths.iter().map(|path| file_bytes(path)).sum::<ByteCount>()
+        });
+        let overlays = files.overlays.iter().map(|id| file_bytes(&self.overlay(id)));
+        layers.chain(overlays).sum()
+    }
+
     /// Removes all copies of these layers, with what belongs to them, and these overlays.
     pub fn remove_files(&self, files: &FileSet) {
         files.layers.iter().for_each(|id| self.remove_layer(id));

@@ -239,6 +239,7 @@ mod tests {
                 manifest,
                 figures: None,
                 error: None,
+                shared: false,
             };
             self.registry.put_snapshot(&row).unwrap();
             row

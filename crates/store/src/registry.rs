@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forkd_types::{
-    ByteCount, Named as _, OverlayId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
+    ByteCount, Named as _, OverlayId, Owner, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
 };
 use rusqlite::{Connection, ErrorCode, Row, params};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use crate::{SnapshotManifest, StoreError};
 const SPARE_BYTES: usize = 1 << 20;
 
 /// Raised when a table changes.
-const SCHEMA_VERSION: i64 = 2;
+const SCHEMA_VERSION: i64 = 3;
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS snapshots (
@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS snapshots (
     created_unix_ms INTEGER NOT NULL,
     manifest TEXT NOT NULL,
     figures TEXT,
-    error TEXT
+    error TEXT,
+    shared INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE IF NOT EXISTS sandboxes (
     id TEXT PRIMARY KEY,
@@ -52,6 +53,12 @@ CREATE TABLE IF NOT EXISTS sandboxes (
 const ADD_MACHINE_AND_OPTIONS: &str = "
 ALTER TABLE sandboxes ADD COLUMN machine TEXT;
 ALTER TABLE sandboxes ADD COLUMN options TEXT NOT NULL DEFAULT '{}';
+";
+
+/// From version 2 to 3. Tags and options may name an owner from now on; those that do not are the
+/// daemon's own user's. A program that does not know owners would show everything to everybody.
+const ADD_SHARED: &str = "
+ALTER TABLE snapshots ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Figures of the branch that made a snapshot, microseconds by phase name.
@@ -105,6 +112,8 @@ pub struct SnapshotRow {
     pub figures: Option<SnapshotFigures>,
     /// Why it failed.
     pub error: Option<String>,
+    /// Whether it can be looked at and started from by all, not only by its owner.
+    pub shared: bool,
 }
 
 /// A row of `sandboxes`: enough to find its VMM and take it over after the daemon died.
@@ -133,6 +142,8 @@ pub struct SandboxRow {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SandboxOptionsRow {
+    /// To whom it belongs.
+    pub owner: Owner,
     /// Words of its creator's.
     pub metadata: BTreeMap<String, String>,
     /// It is removed so long after it was requested.
@@ -165,7 +176,8 @@ impl Registry {
         let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         match found {
             0 | SCHEMA_VERSION => {}
-            1 => connection.execute_batch(ADD_MACHINE_AND_OPTIONS)?,
+            1 => migrate(&connection, &[ADD_MACHINE_AND_OPTIONS, ADD_SHARED])?,
+            2 => migrate(&connection, &[ADD_SHARED])?,
             _ => return Err(StoreError::RegistryVersion { found, known: SCHEMA_VERSION }),
         }
         connection.execute_batch(SCHEMA)?;
@@ -237,7 +249,7 @@ impl Registry {
         let mut connection = self.lock();
         reach(Failpoint::RowChanging("removed")).map_err(StoreError::registry)?;
         let change = connection.transaction()?;
-        change.execute("DELETE FROM snapshots WHERE tag = ?1", [tag.as_str()])?;
+        change.execute("DELETE FROM snapshots WHERE tag = ?1", [tag.to_string()])?;
         for row in others {
             write_snapshot(&change, row)?;
         }
@@ -274,7 +286,7 @@ impl Registry {
             "INSERT OR REPLACE INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             params![
                 row.id.as_str(),
-                row.snapshot_tag.as_str(),
+                row.snapshot_tag.to_string(),
                 row.process.map(|(pid, _)| pid),
                 row.process.map(|(_, started)| i64::try_from(started).unwrap_or(i64::MAX)),
                 row.state.name(),
@@ -313,20 +325,28 @@ impl Registry {
     }
 }
 
+/// Changes the tables in order, all or nothing, and notes the version that they have then.
+fn migrate(connection: &Connection, changes: &[&str]) -> Result<(), StoreError> {
+    let changes = changes.concat();
+    let script = format!("BEGIN IMMEDIATE;{changes}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;");
+    Ok(connection.execute_batch(&script)?)
+}
+
 fn write_snapshot(connection: &Connection, row: &SnapshotRow) -> Result<(), StoreError> {
     let manifest = row.manifest.encode(&row.tag)?;
     let figures = row.figures.as_ref();
-    let figures = figures.map(|f| to_json("snapshot", row.tag.as_str(), f)).transpose()?;
+    let figures = figures.map(|f| to_json("snapshot", &row.tag.to_string(), f)).transpose()?;
     connection.execute(
-        "INSERT OR REPLACE INTO snapshots VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT OR REPLACE INTO snapshots VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         params![
-            row.tag.as_str(),
+            row.tag.to_string(),
             row.status.name(),
             row.durable,
             unix_ms(row.created_at),
             manifest,
             figures,
-            row.error
+            row.error,
+            row.shared
         ],
     )?;
     Ok(())
@@ -365,6 +385,7 @@ fn snapshot_row(row: &Row<'_>) -> Result<SnapshotRow, StoreError> {
             .transpose()
             .map_err(|e| damaged(e.to_string()))?,
         error: row.get("error")?,
+        shared: row.get("shared")?,
     })
 }
 
@@ -441,6 +462,7 @@ mod tests {
             },
             figures: Some(SnapshotFigures { pause_us: 900, ..SnapshotFigures::default() }),
             error: None,
+            shared: false,
         }
     }
 
@@ -458,6 +480,7 @@ mod tests {
             overlays: vec![OverlayId::random()],
             machine: Some("{}".to_owned()),
             options: SandboxOptionsRow {
+                owner: "ann".parse().unwrap(),
                 metadata: BTreeMap::from([("user".to_owned(), "é".to_owned())]),
                 ttl_ms: Some(7000),
                 idle_timeout_ms: None,
@@ -489,6 +512,51 @@ mod tests {
         drop(raw);
         let error = Registry::open(&path).unwrap_err();
         assert!(matches!(error, StoreError::RegistryVersion { found: 99, .. }), "{error}");
+    }
+
+    #[test]
+    fn what_was_made_before_there_were_owners_belongs_to_the_daemons_own_user() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("registry.sqlite");
+        let row = snapshot("old");
+        let raw = Connection::open(&path).unwrap();
+        raw.execute_batch(
+            "CREATE TABLE snapshots (tag TEXT PRIMARY KEY, status TEXT NOT NULL,
+                 durable INTEGER NOT NULL, created_unix_ms INTEGER NOT NULL,
+                 manifest TEXT NOT NULL, figures TEXT, error TEXT) STRICT;
+             CREATE TABLE sandboxes (id TEXT PRIMARY KEY, snapshot_tag TEXT NOT NULL, pid INTEGER,
+                 pid_started INTEGER, state TEXT NOT NULL, created_unix_ms INTEGER NOT NULL,
+                 overlays TEXT NOT NULL, machine TEXT, options TEXT NOT NULL DEFAULT '{}') STRICT;
+             INSERT INTO sandboxes VALUES
+                 ('sb-0123456789ab', 'old', NULL, NULL, 'dead', 1, '[]', NULL, '{\"ttl_ms\":7}');
+             PRAGMA user_version = 2;",
+        )
+        .unwrap();
+        let manifest = row.manifest.encode(&row.tag).unwrap();
+        let values = params![row.tag.to_string(), manifest];
+        let insert = "INSERT INTO snapshots VALUES (?1, 'ready', 1, 1, ?2, NULL, NULL)";
+        raw.execute(insert, values).unwrap();
+        drop(raw);
+        for _ in 0..2 {
+            let registry = Registry::open(&path).unwrap();
+            let [found] = registry.snapshots().unwrap().try_into().unwrap();
+            assert!(found.tag.owner().is_daemon() && !found.shared);
+            assert_eq!(found.manifest, row.manifest);
+            let [sandbox] = registry.sandboxes().unwrap().try_into().unwrap();
+            assert!(sandbox.options.owner.is_daemon());
+            assert_eq!(sandbox.options.ttl_ms, Some(7));
+        }
+    }
+
+    #[test]
+    fn the_same_tag_of_two_owners_is_two_rows() {
+        let directory = tempfile::tempdir().unwrap();
+        let registry = Registry::open(&directory.path().join("registry.sqlite")).unwrap();
+        let [own, foreign] = ["t", "ann/t"].map(snapshot);
+        registry.put_snapshot(&own).unwrap();
+        registry.put_snapshot(&foreign).unwrap();
+        registry.remove_snapshot(&own.tag, &[]).unwrap();
+        assert_eq!(registry.snapshots().unwrap(), [foreign]);
     }
 
     #[test]

@@ -34,6 +34,12 @@ pub fn allocated_bytes(directory: &Path) -> ByteCount {
     bytes.sum()
 }
 
+/// Bytes that one file occupies; none if it is not there.
+pub(crate) fn file_bytes(path: &Path) -> ByteCount {
+    let metadata = fs::symlink_metadata(path);
+    ByteCount::new(metadata.map_or(0, |metadata| metadata.blocks() * BLOCK_BYTES))
+}
+
 /// The unit in which `stat(2)` tells what a file occupies.
 const BLOCK_BYTES: u64 = 512;
 

@@ -169,6 +169,7 @@ impl Lab {
             memory: ByteCount::from_mib(mebibytes),
             vcpus: 1,
             warm: Vec::new(),
+            shared: false,
         };
         self.engine.build_template(request, Arc::new(NoProgress)).await
     }

@@ -6,8 +6,6 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limit;
-
 /// Why a string is not an id of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -27,7 +25,7 @@ pub struct IdError {
 /// At most this many characters of a rejected value are repeated in an error.
 const SHOWN_CHARS_MAX: usize = 80;
 
-fn shown(value: &str) -> String {
+pub(crate) fn shown(value: &str) -> String {
     value.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_default).collect()
 }
 
@@ -129,78 +127,6 @@ id_type!(
     ProcessId, "process", "pr-", 12
 );
 
-/// Why a string is not a snapshot tag.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{value}` is not a snapshot tag: use 1 to {max} letters, digits, `-` or `_`",
-    max = limit::TAG_CHARS_MAX
-)]
-pub struct TagError {
-    /// What was given, shortened to a printable length.
-    pub value: String,
-}
-
-/// The name of a snapshot: `^[A-Za-z0-9_-]{1,64}$`.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct SnapshotTag(String);
-
-impl SnapshotTag {
-    /// The default tag of a branch: `branch-<sandbox>-<time>-<random>`.
-    #[must_use]
-    pub fn for_branch(sandbox: &SandboxId, now_unix_secs: u64) -> Self {
-        let random = OperationId::random();
-        let suffix = &random.as_str()[3..9];
-        Self(format!("branch-{sandbox}-{now_unix_secs}-{suffix}"))
-    }
-
-    /// The tag as text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for SnapshotTag {
-    type Err = TagError;
-
-    fn from_str(value: &str) -> Result<Self, TagError> {
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-        let fits = (1..=limit::TAG_CHARS_MAX).contains(&value.len());
-        if fits && value.bytes().all(allowed) {
-            Ok(Self(value.to_owned()))
-        } else {
-            Err(TagError { value: shown(value) })
-        }
-    }
-}
-
-impl TryFrom<String> for SnapshotTag {
-    type Error = TagError;
-
-    fn try_from(value: String) -> Result<Self, TagError> {
-        value.parse()
-    }
-}
-
-impl From<SnapshotTag> for String {
-    fn from(tag: SnapshotTag) -> String {
-        tag.0
-    }
-}
-
-impl fmt::Display for SnapshotTag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for SnapshotTag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,26 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn path_tricks_are_neither_ids_nor_tags() {
+    fn path_tricks_are_no_ids() {
         for bad in ["", "..", "sb-../../etc", "sb-ABCDEF012345", "sb-0123456789abc", "a/b", "a\0b"]
         {
             assert!(bad.parse::<SandboxId>().is_err(), "{bad:?} must not be a sandbox id");
         }
-        for bad in ["", "..", "a/b", "a b", "a\n", "é", &"x".repeat(65)] {
-            assert!(bad.parse::<SnapshotTag>().is_err(), "{bad:?} must not be a tag");
-        }
-        assert!("x".repeat(64).parse::<SnapshotTag>().is_ok());
-    }
-
-    #[test]
-    fn the_default_branch_tag_is_a_valid_tag() {
-        let tag = SnapshotTag::for_branch(&SandboxId::random(), 1_800_000_000);
-        assert_eq!(tag.as_str().parse::<SnapshotTag>(), Ok(tag.clone()));
-    }
-
-    #[test]
-    fn serde_refuses_what_parse_refuses() {
-        assert!(serde_json::from_str::<SnapshotTag>("\"../x\"").is_err());
-        assert!(serde_json::from_str::<SnapshotTag>("\"ok-1\"").is_ok());
     }
 }

@@ -12,17 +12,19 @@ mod id;
 mod kind;
 pub mod limit;
 mod name;
+mod owner;
 mod size;
 pub mod state;
 mod stopped;
+mod tag;
 
 pub use branch::{BranchMode, BranchPhase, PhaseTimes, UnknownMode};
 pub use histogram::TimeHistogram;
-pub use id::{
-    IdError, LayerId, OperationId, OverlayId, ProcessId, SandboxId, SnapshotTag, TagError,
-};
+pub use id::{IdError, LayerId, OperationId, OverlayId, ProcessId, SandboxId};
 pub use kind::{EventType, FileKind, Isolation, OperationKind};
 pub use name::Named;
+pub use owner::{Owner, OwnerError};
 pub use size::{ByteCount, PAGE_BYTES, PageCount, PageIndex, PageRun, SizeError};
 pub use state::{LifeCycle, OperationState, ProcessState, SandboxState, SnapshotStatus};
 pub use stopped::GuestStopped;
+pub use tag::{SnapshotTag, TagError, TagName};

@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
-/// Characters in a snapshot tag; tags are used in file names and metric labels.
+/// Characters in a snapshot tag.
 pub const TAG_CHARS_MAX: usize = 64;
+
+/// Characters in the name of an owner.
+pub const OWNER_CHARS_MAX: usize = 64;
 
 /// Children that one request may start.
 pub const CHILDREN_PER_REQUEST_MAX: u32 = 1000;
@@ -151,6 +154,9 @@ pub const EVENTS_KEPT: usize = 4096;
 
 /// Body of one API request; file uploads are streamed and not counted here.
 pub const REQUEST_BODY_BYTES_MAX: usize = 8 << 20;
+
+/// Bodies of all requests together that are held in memory: as many as four of the largest.
+pub const BODIES_BYTES_MAX: usize = 256 << 20;
 
 /// Free bytes that must remain in the hot directory after a reservation: a full tmpfs kills VMMs
 /// with SIGBUS.

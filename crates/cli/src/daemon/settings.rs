@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use forkd_daemon::{Limits, ServeConfig};
+use forkd_daemon::{Limits, OwnerLimits, ServeConfig, SocketMode};
 use forkd_types::ByteCount;
 
 use super::paths::Surroundings;
@@ -35,6 +35,7 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         hot_budget: places.hot_budget_mib.map(ByteCount::from_mib),
         run_dir,
         socket,
+        socket_mode: SocketMode::default(),
         image_dir: or(&places.image_dir, image_dir)?,
         shim: or(&places.shim, shim)?,
         launcher: or(&places.launcher, launcher)?,
@@ -44,6 +45,7 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         limits: Limits::default(),
         listen: places.listen,
         token_file: None,
+        insecure_no_token: false,
         tls: None,
         audit_log: None,
         stop_sandboxes: false,
@@ -56,6 +58,11 @@ pub(crate) fn limits(maxima: &Maxima) -> Limits {
         sandboxes: maxima.max_sandboxes,
         guest_memory: maxima.max_guest_memory_mib.map(ByteCount::from_mib),
         branches: maxima.max_branches,
+        each_owner: OwnerLimits {
+            sandboxes: maxima.owner_max_sandboxes,
+            guest_memory: maxima.owner_max_guest_memory_mib.map(ByteCount::from_mib),
+            disk: maxima.owner_max_disk_mib.map(ByteCount::from_mib),
+        },
     }
 }
 

@@ -79,8 +79,7 @@ pub(crate) struct Places {
         hide_env_values = true
     )]
     pub(crate) isolation: Option<IsolationPolicy>,
-    /// Listen on this address too, such as 127.0.0.1:8889; one that others can reach needs
-    /// --token-file
+    /// Listen on this address too, such as 127.0.0.1:8889; it needs --token-file
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
 }
@@ -119,6 +118,34 @@ pub(crate) struct Maxima {
         hide_env_values = true
     )]
     pub(crate) max_branches: usize,
+    /// Most sandboxes of one owner; no limit without it
+    #[arg(
+        long,
+        env = "FORKD_OWNER_MAX_SANDBOXES",
+        value_name = "N",
+        value_parser = at_most(limit::SANDBOXES_MAX),
+        hide_env_values = true
+    )]
+    pub(crate) owner_max_sandboxes: Option<usize>,
+    /// Most guest RAM of the running sandboxes of one owner, as if they shared none; no limit
+    /// without it
+    #[arg(
+        long,
+        env = "FORKD_OWNER_MAX_GUEST_MEMORY_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(..=u64::MAX >> 20),
+        hide_env_values = true
+    )]
+    pub(crate) owner_max_guest_memory_mib: Option<u64>,
+    /// Most space for the snapshots of one owner; no limit without it
+    #[arg(
+        long,
+        env = "FORKD_OWNER_MAX_DISK_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64).range(..=u64::MAX >> 20),
+        hide_env_values = true
+    )]
+    pub(crate) owner_max_disk_mib: Option<u64>,
 }
 
 /// A number from 1 to `max`.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use forkd_daemon::TlsFiles;
+use forkd_daemon::{SocketMode, TlsFiles};
 use tracing_subscriber::EnvFilter;
 
 use crate::console::manner;
@@ -19,13 +19,31 @@ use crate::options::{Global, Maxima, Places};
 /// SIGTERM stops the daemon. Its sandboxes keep running, even if it is killed, and the next daemon
 /// takes them over.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  forkd serve\n  forkd serve --listen 127.0.0.1:8889")]
+#[command(after_help = "Examples:\n  forkd serve\n  \
+    forkd serve --listen 127.0.0.1:8889 --token-file tokens")]
 pub(crate) struct Options {
     #[command(flatten)]
     places: Places,
-    /// Require a token from this file over TCP; it has one token a line, after a name if you like
+    /// Who may connect to the Unix socket: 600, 660 or 666
+    ///
+    /// With 660 the file's group, with 666 all users of this machine. Each user sees only what is
+    /// theirs; the daemon's user and root see all. They also need the right to enter the directory.
+    #[arg(
+        long,
+        env = "FORKD_SOCKET_MODE",
+        value_name = "MODE",
+        default_value = "600",
+        hide_env_values = true
+    )]
+    socket_mode: SocketMode,
+    /// Require a token from this file over TCP: one a line, as `NAME TOKEN`, then `owner=OWNER` or
+    /// `admin` if you like
     #[arg(long, value_name = "FILE", env = "FORKD_TOKEN_FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
+    /// Let every process and user of this machine do everything over TCP on loopback, without a
+    /// token
+    #[arg(long, conflicts_with = "token_file")]
+    insecure_no_token: bool,
     /// Certificate chain for TLS, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -83,7 +101,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     let mut config = settings::serve_config(global, &options.places)?;
     config.limits = settings::limits(&options.maxima);
     config.stop_sandboxes = options.remove_sandboxes;
+    config.socket_mode = options.socket_mode;
     config.token_file = options.token_file;
+    config.insecure_no_token = options.insecure_no_token;
     config.audit_log = options.audit_log;
     let files = options.tls_cert.zip(options.tls_key);
     config.tls = files.map(|(certificate, key)| TlsFiles { certificate, key });

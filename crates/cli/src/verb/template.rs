@@ -43,6 +43,9 @@ struct Build {
     /// interprets it
     #[arg(long, value_name = "CMD")]
     warm: Option<String>,
+    /// Let all owners start from it; for admins
+    #[arg(long)]
+    shared: bool,
     /// Do not wait for it; see `forkd operations`
     #[arg(long)]
     no_wait: bool,
@@ -72,6 +75,7 @@ fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
         vcpus: build.vcpus,
         warm,
         wait: !build.no_wait,
+        shared: build.shared,
         ..CreateSnapshot::new(build.tag, build.image)
     })
 }
@@ -87,6 +91,7 @@ mod tests {
             mem_size_mib: 256,
             vcpus: 2,
             warm: warm.map(Into::into),
+            shared: false,
             no_wait: false,
         }
     }

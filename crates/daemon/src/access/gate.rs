@@ -5,15 +5,21 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, HeaderValue, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use forkd_api::ErrorCode;
+use forkd_engine::{Caller, Role};
+use forkd_types::Owner;
 use serde_json::json;
 
 use super::audit::{self, AuditLog, Line};
 use super::tokens::Tokens;
 use crate::failure::Failure;
+
+/// In which relation to us the page is that sends a request, as browsers say.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +38,10 @@ pub(crate) enum Peer {
 /// What a listener demands of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Policy {
-    /// The peer's user is this one or root.
-    Owner(u32),
-    /// The request is for a name of this machine: a web page whose name was made to resolve to
-    /// this machine comes under that name.
+    /// A user of this machine. Without `others` only the daemon's own and root.
+    Users { daemon: u32, others: bool },
+    /// Everybody, as the daemon's own user. The request is for a name of this machine: a web page
+    /// whose name was made to resolve to this machine comes under that name.
     Loopback,
     /// One of these tokens.
     Token(Arc<Tokens>),
@@ -52,11 +58,8 @@ pub(crate) struct Gate {
     pub(crate) audit: Option<AuditLog>,
 }
 
-/// The caller, in words for the audit log.
-struct Caller(serde_json::Value);
-
 /// Lets a request in or answers that it may not, and writes it down.
-pub(crate) async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     if path == "/healthz" {
         return next.run(request).await;
@@ -64,10 +67,18 @@ pub(crate) async fn admit(State(gate): State<Gate>, request: Request, next: Next
     let (arrived, begun) = (SystemTime::now(), Instant::now());
     let method = request.method().to_string();
     let id = request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default();
-    let (caller, refusal) = gate.policy.identify(&request);
-    let response = match refusal {
-        None => next.run(request).await,
-        Some(failure) => refuse(failure),
+    let mut who = describe(request.extensions().get::<Peer>());
+    let admitted = match refuse_cross_site(request.headers()) {
+        Some(failure) => Err(failure),
+        None => gate.policy.identify(&request, &mut who),
+    };
+    let response = match admitted {
+        Ok(caller) => {
+            who["owner"] = caller.owner().as_str().into();
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(failure) => refuse(failure),
     };
     if let Some(log) = gate.audit.as_ref().filter(|_| path != "/metrics") {
         let subject = |kind| segment_after(&path, kind);
@@ -75,7 +86,7 @@ pub(crate) async fn admit(State(gate): State<Gate>, request: Request, next: Next
         let line = Line {
             time: audit::rfc3339(arrived),
             request_id: &id,
-            who: &caller.0,
+            who: &who,
             method: &method,
             path: &path,
             sandbox: subject("sandboxes"),
@@ -103,45 +114,78 @@ fn segment_after<'a>(path: &'a str, kind: &str) -> Option<&'a str> {
     (segments.next()? == kind).then(|| segments.next()).flatten().filter(|name| !name.is_empty())
 }
 
+/// Who is at the other end, for the audit log.
+fn describe(peer: Option<&Peer>) -> serde_json::Value {
+    match peer {
+        Some(Peer::Unix { uid, pid }) => json!({"socket": "unix", "uid": uid, "pid": pid}),
+        Some(Peer::Tcp(address)) => json!({"socket": "tcp", "address": address.to_string()}),
+        None => json!({}),
+    }
+}
+
 impl Policy {
-    /// Who asks, and why they may not if so.
-    fn identify(&self, request: &Request) -> (Caller, Option<Failure>) {
-        let peer = request.extensions().get::<Peer>().copied();
-        let mut who = match peer {
-            Some(Peer::Unix { uid, pid }) => json!({"socket": "unix", "uid": uid, "pid": pid}),
-            Some(Peer::Tcp(address)) => json!({"socket": "tcp", "address": address.to_string()}),
-            None => json!({}),
-        };
-        let refusal = match self {
-            Self::Owner(owner) => refuse_stranger(peer, *owner),
-            Self::Loopback => refuse_other_host(request),
-            Self::Token(tokens) => match bearer(request).and_then(|given| tokens.name_of(given)) {
-                Some(name) => {
-                    who["token"] = name.into();
-                    None
+    /// Who asks, or why they may not. What is known besides is added to `who`.
+    fn identify(&self, request: &Request, who: &mut serde_json::Value) -> Result<Caller, Failure> {
+        match self {
+            Self::Users { daemon, others } => {
+                user(request.extensions().get::<Peer>(), *daemon, *others)
+            }
+            Self::Loopback => match refuse_other_host(request) {
+                None => Ok(Caller::default()),
+                Some(failure) => Err(failure),
+            },
+            Self::Token(tokens) => match bearer(request).and_then(|given| tokens.find(given)) {
+                Some(token) => {
+                    who["token"] = token.name.as_str().into();
+                    Ok(token.caller.clone())
                 }
                 None => {
                     let text = match request.headers().contains_key(AUTHORIZATION) {
                         true => "the request's token is not known",
                         false => "the request has no token",
                     };
-                    Some(Failure::new(ErrorCode::Unauthorized, text))
+                    Err(Failure::new(ErrorCode::Unauthorized, text))
                 }
             },
-        };
-        (Caller(who), refusal)
+        }
     }
 }
 
-fn refuse_stranger(peer: Option<Peer>, owner: u32) -> Option<Failure> {
+/// The daemon's user and root are one owner, who is an admin; any other user is one of its own.
+fn user(peer: Option<&Peer>, daemon: u32, others: bool) -> Result<Caller, Failure> {
     match peer {
-        Some(Peer::Unix { uid, .. }) if uid == owner || uid == 0 => None,
+        Some(Peer::Unix { uid, .. }) if *uid == daemon || *uid == 0 => Ok(Caller::default()),
+        Some(Peer::Unix { uid, .. }) if others => Ok(Caller::new(Owner::of_user(*uid), Role::User)),
         Some(Peer::Unix { uid, .. }) => {
-            let text = format!("the daemon belongs to user {owner}, not to user {uid}");
-            Some(Failure::new(ErrorCode::PeerRefused, text))
+            let text = format!("the daemon belongs to user {daemon}, not to user {uid}");
+            Err(Failure::new(ErrorCode::PeerRefused, text))
         }
-        _ => Some(Failure::new(ErrorCode::PeerRefused, "the peer is not known")),
+        _ => Err(Failure::new(ErrorCode::PeerRefused, "the peer is not known")),
     }
+}
+
+/// Refuses what a web page sends, unless it is one of our own, of which there are none: whoever
+/// looks at a page has not asked for anything here. Browsers say both, or with a request that
+/// changes something at least the origin; programs say neither. So a request without a body needs
+/// no content type to be safe.
+fn refuse_cross_site(headers: &HeaderMap) -> Option<Failure> {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    let from = match (text(SEC_FETCH_SITE), text(ORIGIN)) {
+        (None | Some("same-origin" | "none"), None) => return None,
+        (None | Some("same-origin" | "none"), Some(origin)) => {
+            let ours = text(HOST).is_some_and(|host| {
+                origin.split_once("://").is_some_and(|(_, name)| name.eq_ignore_ascii_case(host))
+            });
+            if ours {
+                return None;
+            }
+            origin
+        }
+        (Some(site), origin) => origin.unwrap_or(site),
+    };
+    let shown: String = from.chars().take(80).collect();
+    let text = format!("the request comes from a web page: `{shown}`");
+    Some(Failure::new(ErrorCode::CrossSite, text))
 }
 
 fn refuse_other_host(request: &Request) -> Option<Failure> {
@@ -238,13 +282,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sockets_owner_and_root_come_in_and_others_do_not() {
-        let app = app(Gate { policy: Policy::Owner(1000), audit: None });
-        for (uid, status) in [(1000, 200), (0, 200), (1001, 403)] {
-            let answer = ask(&app, EXEC, Peer::Unix { uid, pid: None }, None).await;
-            assert_eq!(answer.status(), status, "user {uid}");
+    async fn the_daemons_user_and_root_come_in_and_others_only_if_they_may() {
+        for (others, status_of_others) in [(false, 403), (true, 200)] {
+            let app = app(Gate { policy: Policy::Users { daemon: 1000, others }, audit: None });
+            for (uid, status) in [(1000, 200), (0, 200), (1001, status_of_others)] {
+                let answer = ask(&app, EXEC, Peer::Unix { uid, pid: None }, None).await;
+                assert_eq!(answer.status(), status, "user {uid}");
+            }
+            assert_eq!(ask(&app, EXEC, FAR, None).await.status(), 403);
         }
-        assert_eq!(ask(&app, EXEC, FAR, None).await.status(), 403);
+    }
+
+    #[test]
+    fn the_daemons_user_and_root_are_the_same_admin_and_others_are_owners_of_their_own() {
+        let caller = |uid| user(Some(&Peer::Unix { uid, pid: None }), 1000, true).unwrap();
+        assert_eq!((caller(1000), caller(0)), (Caller::default(), Caller::default()));
+        assert_eq!(caller(1001), Caller::new(Owner::of_user(1001), Role::User));
     }
 
     #[tokio::test]
@@ -254,6 +307,32 @@ mod tests {
             assert_eq!(ask(&app, EXEC, FAR, Some(("host", host))).await.status(), status);
         }
         assert_eq!(ask(&app, EXEC, FAR, None).await.status(), 403);
+    }
+
+    #[tokio::test]
+    async fn a_web_page_cannot_ask_for_anything_whichever_way_in_it_finds() {
+        for policy in [Policy::Loopback, tokens(), Policy::Users { daemon: 1000, others: true }] {
+            let app = app(Gate { policy, audit: None });
+            for (name, value, status) in [
+                ("sec-fetch-site", "cross-site", 403),
+                ("sec-fetch-site", "same-site", 403),
+                ("origin", "https://evil.example", 403),
+                ("origin", "http://localhost:3000", 403),
+                ("origin", "null", 403),
+                ("origin", "http://localhost:8889", 200),
+                ("sec-fetch-site", "none", 200),
+                ("x-other", "x", 200),
+            ] {
+                let request = Request::post(EXEC)
+                    .header("host", "localhost:8889")
+                    .header("authorization", format!("Bearer {TOKEN}"))
+                    .header(name, value);
+                let local = Peer::Unix { uid: 1000, pid: None };
+                let request = request.extension(local).body(Body::empty()).unwrap();
+                let answer = app.clone().oneshot(request).await.unwrap();
+                assert_eq!(answer.status(), status, "{name}: {value}");
+            }
+        }
     }
 
     #[test]
@@ -293,7 +372,10 @@ mod tests {
         );
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines[0]["who"]["token"], "ci");
+        assert_eq!(
+            (&lines[0]["who"]["token"], &lines[0]["who"]["owner"]),
+            (&json!("ci"), &json!("ci"))
+        );
         assert_eq!(lines[0]["who"]["address"], "10.1.2.3:9");
         assert_eq!((&lines[0]["sandbox"], &lines[0]["status"]), (&json!("sb-1"), &json!(200)));
         assert_eq!(

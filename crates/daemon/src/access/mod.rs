@@ -4,14 +4,16 @@
 //!
 //! | way | proof |
 //! |---|---|
-//! | Unix socket | file permission 0600, and the peer's user as the kernel tells it: ours or root |
+//! | Unix socket | the file's permission, and the peer's user as the kernel tells it |
 //! | TCP without a token file | loopback address, and a `Host` that is a name of this machine |
 //! | TCP with a token file | `Authorization: Bearer` with one of its tokens |
 //!
 //! `GET /healthz` needs no proof. Everything else without one is answered `401` or `403` before any
 //! handler, and before the body is read.
 //!
-//! Does not do: rights for parts of the interface. Whoever is let in may do everything.
+//! The gate says who the caller is; what exists for it is the engine's business.
+//!
+//! Does not do: rights for parts of the interface. A caller may do everything with what is its own.
 
 mod audit;
 mod gate;

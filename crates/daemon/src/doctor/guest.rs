@@ -116,8 +116,14 @@ async fn story(
     let image = images.into_iter().next().map(|(name, _)| name).unwrap_or_default();
     let tag: SnapshotTag =
         "doctor".parse().map_err(|_| ("name it", EngineError::Internal("tag".to_owned())))?;
-    let request =
-        TemplateRequest { tag: tag.clone(), image, memory: MEMORY, vcpus: 1, warm: Vec::new() };
+    let request = TemplateRequest {
+        tag: tag.clone(),
+        image,
+        memory: MEMORY,
+        vcpus: 1,
+        warm: Vec::new(),
+        shared: false,
+    };
     let begun = Instant::now();
     let built = engine.build_template(request, Arc::new(NoProgress)).await;
     built.map_err(|e| ("boot a guest", e))?;

@@ -1,7 +1,6 @@
 //! Branching a sandbox while it runs.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use forkd_api::{BranchAnswer, BranchRequest, Child, ErrorBody, ErrorCode};
 use forkd_engine::{Branch, Wait};
@@ -29,13 +28,13 @@ use crate::metrics::BranchResult;
         (status = 503, body = ErrorBody, description = "A limit is reached; the error says which"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
 pub(crate) async fn branch(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     JsonBody(body): JsonBody<BranchRequest>,
 ) -> Result<(StatusCode, Json<BranchAnswer>), Failure> {
     let checked = body.check()?;
     let request = forkd_engine::BranchRequest {
-        tag: checked.tag,
+        tag: checked.tag.map(|name| app.tag(name)),
         mode: checked.mode,
         children: body.n,
         wait: if body.wait { Wait::UntilReady } else { Wait::UntilResumed },
@@ -50,10 +49,10 @@ pub(crate) async fn branch(
         StatusCode::CREATED
     } else {
         let tag = branch.snapshot.tag.clone();
-        tokio::spawn(count_when_ready(app, mode, tag).in_current_span());
+        tokio::spawn(count_when_ready(app.clone(), mode, tag).in_current_span());
         StatusCode::ACCEPTED
     };
-    Ok((status, Json(answer(branch, body.measure_diff == Some(true)))))
+    Ok((status, Json(answer(&app, branch, body.measure_diff == Some(true)))))
 }
 
 fn result_of(failure: &Failure) -> BranchResult {
@@ -74,14 +73,14 @@ async fn count_when_ready(app: App, mode: BranchMode, tag: SnapshotTag) {
     }
 }
 
-fn answer(branch: Branch, measure_diff: bool) -> BranchAnswer {
+fn answer(app: &App, branch: Branch, measure_diff: bool) -> BranchAnswer {
     let report = branch.snapshot.branch.clone().filter(|_| measure_diff);
-    let mut snapshot = convert::snapshot(branch.snapshot);
+    let mut snapshot = app.snapshot(branch.snapshot);
     if let Some(report) = &report {
         convert::add_diff_figures(&mut snapshot, report);
     }
     let child = |result| match result {
-        Ok(sandbox) => Child::Sandbox(Box::new(convert::sandbox(sandbox))),
+        Ok(sandbox) => Child::Sandbox(Box::new(app.sandbox(sandbox))),
         Err(error) => Child::Error(Failure::from(error).body()),
     };
     BranchAnswer { snapshot, children: branch.children.into_iter().map(child).collect() }

@@ -12,8 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
 use tracing::Instrument as _;
 
-use crate::app::to_the_end;
-use crate::convert;
+use crate::app::{App, to_the_end};
 use crate::failure::Failure;
 
 /// Media type of a stream of JSON lines.
@@ -44,12 +43,14 @@ pub(crate) fn begun(engine: &Engine, request: TemplateRequest) -> Result<Snapsho
 }
 
 /// Answers at once with a stream of the steps; its last line is the outcome.
-pub(crate) fn streamed(engine: Engine, request: TemplateRequest) -> Response {
+pub(crate) fn streamed(app: App, request: TemplateRequest) -> Response {
+    let engine = app.engine.clone();
     let (sender, steps) = mpsc::unbounded_channel();
     let (writer, reader) = tokio::io::duplex(STREAM_BUFFER_BYTES);
     let build = async move {
         let sink: Arc<dyn ProgressSink> = Arc::new(Steps(sender));
-        to_the_end(async move { engine.build_template(request, sink).await }).await
+        let built = to_the_end(async move { engine.build_template(request, sink).await }).await;
+        built.map(|snapshot| app.snapshot(snapshot))
     };
     tokio::spawn(write_events(writer, steps, build).in_current_span());
     let body = Body::from_stream(ReaderStream::new(reader));
@@ -60,7 +61,7 @@ pub(crate) fn streamed(engine: Engine, request: TemplateRequest) -> Response {
 async fn write_events(
     mut writer: DuplexStream,
     mut steps: mpsc::UnboundedReceiver<String>,
-    build: impl Future<Output = Result<Snapshot, Failure>>,
+    build: impl Future<Output = Result<forkd_api::Snapshot, Failure>>,
 ) {
     let mut build = std::pin::pin!(build);
     let outcome = loop {
@@ -74,7 +75,7 @@ async fn write_events(
         write_line(&mut writer, &BuildEvent::Step(step)).await;
     }
     let last = match outcome {
-        Ok(snapshot) => BuildEvent::Snapshot(Box::new(convert::snapshot(snapshot))),
+        Ok(snapshot) => BuildEvent::Snapshot(Box::new(snapshot)),
         Err(failure) => {
             failure.log();
             BuildEvent::Error(failure.body())

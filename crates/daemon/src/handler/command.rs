@@ -1,7 +1,6 @@
 //! Running things in a sandbox, and what its console says.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::HeaderName;
 use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::IntoResponse;
@@ -30,7 +29,7 @@ use crate::failure::Failure;
         (status = 422, body = ErrorBody, description = "The program could not be started"),
         (status = 504, body = ErrorBody, description = "The guest agent does not answer")))]
 pub(crate) async fn exec(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     JsonBody(body): JsonBody<ExecRequest>,
 ) -> Result<Json<ExecAnswer>, Failure> {
@@ -58,7 +57,7 @@ pub(crate) async fn exec(
         (status = 422, body = ErrorBody, description = "The image has no Python"),
         (status = 504, body = ErrorBody, description = "The guest agent does not answer")))]
 pub(crate) async fn eval(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     JsonBody(body): JsonBody<EvalRequest>,
 ) -> Result<Json<EvalAnswer>, Failure> {
@@ -74,10 +73,7 @@ pub(crate) async fn eval(
         (status = 404, body = ErrorBody, description = "No such sandbox"),
         (status = 409, body = ErrorBody, description = "The sandbox does not run"),
         (status = 504, body = ErrorBody, description = "The guest agent does not answer")))]
-pub(crate) async fn ping(
-    State(app): State<App>,
-    SandboxPath(id): SandboxPath,
-) -> Result<Json<Pong>, Failure> {
+pub(crate) async fn ping(app: App, SandboxPath(id): SandboxPath) -> Result<Json<Pong>, Failure> {
     Ok(Json(convert::pong(app.engine.ping(&id).await?)))
 }
 
@@ -92,7 +88,7 @@ pub(crate) async fn ping(
                 description = "How many bytes came before these and are not kept"))),
         (status = 404, body = ErrorBody)))]
 pub(crate) async fn logs(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
 ) -> Result<impl IntoResponse, Failure> {
     let log = app.engine.console_log(&id)?;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use forkd_api::{ErrorBody, ErrorCode, Health, Image, Version};
+use forkd_engine::EngineError;
 
 use crate::app::App;
 use crate::failure::Failure;
@@ -20,7 +20,7 @@ pub(crate) async fn healthz() -> Json<Health> {
 
 /// Tells which daemon answers.
 #[utoipa::path(get, path = "/version", tag = "daemon", responses((status = 200, body = Version)))]
-pub(crate) async fn version(State(app): State<App>) -> Json<Version> {
+pub(crate) async fn version(app: App) -> Json<Version> {
     Json(Version {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         api: "v1".to_owned(),
@@ -34,7 +34,11 @@ const VMM_MEMORY_LOOK: Duration = Duration::from_millis(200);
 /// Metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "daemon",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
-pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Failure> {
+pub(crate) async fn metrics(app: App) -> Result<impl IntoResponse, Failure> {
+    // They tell of what all owners do.
+    if !app.engine.caller().is_admin() {
+        return Err(EngineError::AdminOnly { what: "metrics of all owners" }.into());
+    }
     let text = app.metrics.encode(&app.engine.usage(VMM_MEMORY_LOOK).await?);
     let text = text.map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
@@ -43,6 +47,6 @@ pub(crate) async fn metrics(State(app): State<App>) -> Result<impl IntoResponse,
 /// Lists the images that templates can be built from.
 #[utoipa::path(get, path = "/v1/images", tag = "images",
     responses((status = 200, body = Vec<Image>), (status = 500, body = ErrorBody)))]
-pub(crate) async fn images(State(app): State<App>) -> Json<Vec<Image>> {
+pub(crate) async fn images(app: App) -> Json<Vec<Image>> {
     Json(app.engine.images().into_iter().map(convert::image).collect())
 }

@@ -6,19 +6,17 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Sse;
 use axum::response::sse::Event;
 use forkd_api::{ErrorBody, LostEvents};
 use forkd_engine::{Change, EventReader, Next};
-use forkd_types::{EventType, SandboxId, SnapshotTag};
+use forkd_types::{EventType, Owner, SandboxId, SnapshotTag, TagName};
 use futures_util::stream::{self, Stream};
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::convert;
 use crate::extract::Query;
 use crate::failure::Failure;
 use crate::handler::sse::{KEEP_ALIVE, LAST_EVENT_ID};
@@ -47,16 +45,18 @@ struct Filter {
 }
 
 impl Filter {
-    fn of(query: EventsQuery) -> Result<Self, Failure> {
+    /// What `reader` means by the query.
+    fn of(query: EventsQuery, reader: &Owner) -> Result<Self, Failure> {
         let field = |name: &str, error: &dyn std::fmt::Display| {
             Failure::bad_request(format!("{name}: {error}"))
         };
         let sandbox = query.sandbox.map(|text| text.parse::<SandboxId>()).transpose();
-        let snapshot = query.snapshot.map(|text| text.parse::<SnapshotTag>()).transpose();
+        let snapshot = query.snapshot.map(|text| text.parse::<TagName>()).transpose();
+        let snapshot = snapshot.map_err(|error| field("snapshot", &error))?;
         Ok(Self {
             kind: query.kind.unwrap_or_default(),
             sandbox: sandbox.map_err(|error| field("sandbox", &error))?,
-            snapshot: snapshot.map_err(|error| field("snapshot", &error))?,
+            snapshot: snapshot.map(|name| name.said_by(reader)),
         })
     }
 
@@ -81,15 +81,15 @@ impl Filter {
     responses((status = 200, body = String, content_type = "text/event-stream"),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it")))]
 pub(crate) async fn follow(
-    State(app): State<App>,
+    app: App,
     headers: HeaderMap,
     Query(query): Query<EventsQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
-    let filter = Filter::of(query)?;
+    let filter = Filter::of(query, app.engine.caller().owner())?;
     let reader = app.engine.events(last_event(&headers)?);
-    let events = stream::unfold((reader, filter), |(mut reader, filter)| async move {
-        let event = next(&mut reader, &filter, KEEP_ALIVE).await?;
-        Some((Ok(event), (reader, filter)))
+    let events = stream::unfold((app, reader, filter), |(app, mut reader, filter)| async move {
+        let event = next(&app, &mut reader, &filter, KEEP_ALIVE).await?;
+        Some((Ok(event), (app, reader, filter)))
     });
     Ok(Sse::new(events))
 }
@@ -106,7 +106,12 @@ fn last_event(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
 
 /// The next event that the client wants, or a sign of life. It carries an id too, so that a client
 /// that connects again does not go through what it did not want.
-async fn next(reader: &mut EventReader, filter: &Filter, keep_alive: Duration) -> Option<Event> {
+async fn next(
+    app: &App,
+    reader: &mut EventReader,
+    filter: &Filter,
+    keep_alive: Duration,
+) -> Option<Event> {
     let alive = tokio::time::sleep(keep_alive);
     tokio::pin!(alive);
     loop {
@@ -122,7 +127,7 @@ async fn next(reader: &mut EventReader, filter: &Filter, keep_alive: Duration) -
                 return Some(event(lost, &LostEvents { events }));
             }
             Next::Event(change) if filter.wants(&change) => {
-                return Some(shown(Event::default().id(id).event(change.name()), &change));
+                return Some(shown(app, Event::default().id(id).event(change.name()), &change));
             }
             Next::Event(_) => {}
         }
@@ -133,11 +138,11 @@ fn sign_of_life(reader: &EventReader) -> Event {
     Event::default().id(reader.last().to_string()).comment("")
 }
 
-fn shown(to: Event, change: &Change) -> Event {
+fn shown(app: &App, to: Event, change: &Change) -> Event {
     match change {
-        Change::Sandbox(_, sandbox) => event(to, &convert::sandbox((**sandbox).clone())),
-        Change::Snapshot(_, snapshot) => event(to, &convert::snapshot((**snapshot).clone())),
-        Change::Operation(_, operation) => event(to, &convert::operation((**operation).clone())),
+        Change::Sandbox(_, sandbox) => event(to, &app.sandbox((**sandbox).clone())),
+        Change::Snapshot(_, snapshot) => event(to, &app.snapshot((**snapshot).clone())),
+        Change::Operation(_, operation) => event(to, &app.operation((**operation).clone())),
     }
 }
 
@@ -174,10 +179,10 @@ mod tests {
 
     #[test]
     fn a_filter_names_the_field_that_is_wrong() {
-        let refused = |query| Filter::of(query).unwrap_err().body().error;
+        let refused = |query| Filter::of(query, &Owner::default()).unwrap_err().body().error;
         let sandbox = EventsQuery { sandbox: Some("x".into()), ..EventsQuery::default() };
         assert!(refused(sandbox).starts_with("sandbox: "));
-        let snapshot = EventsQuery { snapshot: Some("a/b".into()), ..EventsQuery::default() };
+        let snapshot = EventsQuery { snapshot: Some("a b".into()), ..EventsQuery::default() };
         assert!(refused(snapshot).starts_with("snapshot: "));
     }
 }

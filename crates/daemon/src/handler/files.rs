@@ -1,7 +1,7 @@
 //! Files of a sandbox.
 
 use axum::Json;
-use axum::extract::{DefaultBodyLimit, FromRequest as _, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest as _, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forkd_api::{ErrorBody, FieldError, FileEntry};
@@ -68,7 +68,7 @@ fn checked_mode(mode: Option<&str>) -> Result<Option<u32>, FieldError> {
         (status = 409, body = ErrorBody, description = "The sandbox does not run"),
         (status = 422, body = ErrorBody, description = "It cannot be read, or is too large")))]
 pub(crate) async fn read(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     Query(query): Query<ReadQuery>,
 ) -> Result<impl IntoResponse, Failure> {
@@ -88,7 +88,7 @@ pub(crate) async fn read(
         (status = 413, body = ErrorBody, description = "The file is too large"),
         (status = 422, body = ErrorBody, description = "It cannot be written")))]
 pub(crate) async fn write(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     Query(query): Query<WriteQuery>,
     mut request: Request,
@@ -98,9 +98,14 @@ pub(crate) async fn write(
     // Other bodies are far smaller; this one has the limit of files.
     let bytes_max = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
     DefaultBodyLimit::apply(DefaultBodyLimit::max(bytes_max), &mut request);
-    let RawBody(content) = RawBody::from_request(request, &app).await?;
+    let RawBody(content, account) = RawBody::from_request(request, &app).await?;
     let file = FileWrite { mode, create_parents: true, ..FileWrite::new(path) };
-    to_the_end(async move { app.engine.write_file(&id, file, content).await }).await?;
+    let written = async move {
+        // Also when the client goes away, until the content has been written.
+        let _account = account;
+        app.engine.write_file(&id, file, content).await
+    };
+    to_the_end(written).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -131,7 +136,7 @@ impl TreeQuery {
         (status = 409, body = ErrorBody, description = "The sandbox does not run"),
         (status = 422, body = ErrorBody, description = "It cannot be removed")))]
 pub(crate) async fn remove(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     Query(query): Query<TreeQuery>,
 ) -> Result<StatusCode, Failure> {
@@ -150,7 +155,7 @@ pub(crate) async fn remove(
         (status = 409, body = ErrorBody, description = "The sandbox does not run"),
         (status = 422, body = ErrorBody, description = "It is no directory")))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     Query(query): Query<ReadQuery>,
 ) -> Result<Json<Vec<FileEntry>>, Failure> {
@@ -166,7 +171,7 @@ pub(crate) async fn list(
         (status = 404, body = ErrorBody, description = "No such sandbox or file"),
         (status = 409, body = ErrorBody, description = "The sandbox does not run")))]
 pub(crate) async fn stat(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     Query(query): Query<ReadQuery>,
 ) -> Result<Json<FileEntry>, Failure> {
@@ -183,7 +188,7 @@ pub(crate) async fn stat(
         (status = 409, body = ErrorBody, description = "The sandbox does not run"),
         (status = 422, body = ErrorBody, description = "It cannot be created")))]
 pub(crate) async fn make_directory(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     Query(query): Query<ReadQuery>,
 ) -> Result<StatusCode, Failure> {
@@ -205,7 +210,7 @@ pub(crate) async fn make_directory(
         (status = 409, body = ErrorBody, description = "The sandbox does not run"),
         (status = 422, body = ErrorBody, description = "It cannot be watched")))]
 pub(crate) async fn watch(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     Query(query): Query<TreeQuery>,
 ) -> Result<Response, Failure> {

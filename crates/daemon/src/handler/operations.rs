@@ -1,7 +1,6 @@
 //! Operations: look at them, wait for them, cancel them.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use forkd_api::{ErrorBody, Operation, check_wait};
 use forkd_types::{Named as _, OperationState};
@@ -9,7 +8,6 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::convert;
 use crate::extract::{OperationPath, Query};
 use crate::failure::Failure;
 
@@ -44,14 +42,14 @@ const fn wait_secs_default() -> u64 {
     responses((status = 200, body = Vec<Operation>),
         (status = 400, body = ErrorBody, description = "No such state")))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    app: App,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Vec<Operation>>, Failure> {
     let wanted = query.state.as_deref().map(state).transpose()?;
     let is_wanted =
         |operation: &forkd_engine::Operation| wanted.is_none_or(|wanted| operation.state == wanted);
     let operations = app.engine.operations().into_iter().filter(is_wanted);
-    Ok(Json(operations.map(convert::operation).collect()))
+    Ok(Json(operations.map(|operation| app.operation(operation)).collect()))
 }
 
 fn state(word: &str) -> Result<OperationState, Failure> {
@@ -66,10 +64,10 @@ fn state(word: &str) -> Result<OperationState, Failure> {
     params(("id" = String, Path, description = "The operation's id")),
     responses((status = 200, body = Operation), (status = 404, body = ErrorBody)))]
 pub(crate) async fn one(
-    State(app): State<App>,
+    app: App,
     OperationPath(id): OperationPath,
 ) -> Result<Json<Operation>, Failure> {
-    Ok(Json(convert::operation(app.engine.operation(&id)?)))
+    Ok(Json(app.operation(app.engine.operation(&id)?)))
 }
 
 /// Waits until an operation has ended, or for as long as asked: its state is then `running`.
@@ -79,12 +77,12 @@ pub(crate) async fn one(
         (status = 400, body = ErrorBody, description = "`timeout_secs` is out of bounds"),
         (status = 404, body = ErrorBody)))]
 pub(crate) async fn wait(
-    State(app): State<App>,
+    app: App,
     OperationPath(id): OperationPath,
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<Operation>, Failure> {
     let within = check_wait(query.timeout_secs)?;
-    Ok(Json(convert::operation(app.engine.wait_operation(&id, within).await?)))
+    Ok(Json(app.operation(app.engine.wait_operation(&id, within).await?)))
 }
 
 /// Asks an operation to stop.
@@ -98,11 +96,11 @@ pub(crate) async fn wait(
         (status = 409, body = ErrorBody,
             description = "It has ended, or has come too far; the error says which")))]
 pub(crate) async fn cancel(
-    State(app): State<App>,
+    app: App,
     OperationPath(id): OperationPath,
 ) -> Result<(StatusCode, Json<Operation>), Failure> {
     let operation = app.engine.cancel_operation(&id)?;
-    Ok((StatusCode::ACCEPTED, Json(convert::operation(operation))))
+    Ok((StatusCode::ACCEPTED, Json(app.operation(operation))))
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::response::sse::Event;
@@ -35,7 +34,7 @@ use crate::failure::Failure;
         (status = 422, body = ErrorBody, description = "The program could not be started"),
         (status = 504, body = ErrorBody, description = "The guest agent does not answer")))]
 pub(crate) async fn create(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     JsonBody(body): JsonBody<CreateProcess>,
 ) -> Result<(StatusCode, Json<Process>), Failure> {
@@ -60,7 +59,7 @@ pub(crate) async fn create(
     responses((status = 200, body = Vec<Process>),
         (status = 404, body = ErrorBody, description = "No such sandbox")))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
 ) -> Result<Json<Vec<Process>>, Failure> {
     let processes = app.engine.processes(&id)?;
@@ -72,10 +71,7 @@ pub(crate) async fn list(
     params(ProcessWords),
     responses((status = 200, body = Process),
         (status = 404, body = ErrorBody, description = "No such sandbox or process")))]
-pub(crate) async fn one(
-    State(app): State<App>,
-    path: ProcessPath,
-) -> Result<Json<Process>, Failure> {
+pub(crate) async fn one(app: App, path: ProcessPath) -> Result<Json<Process>, Failure> {
     Ok(Json(convert::process(app.engine.process(&path.sandbox, &path.process)?)))
 }
 
@@ -100,7 +96,7 @@ const fn wait_default() -> u64 {
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such sandbox or process")))]
 pub(crate) async fn wait(
-    State(app): State<App>,
+    app: App,
     path: ProcessPath,
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<Process>, Failure> {
@@ -118,10 +114,7 @@ pub(crate) async fn wait(
     params(ProcessWords),
     responses((status = 204),
         (status = 404, body = ErrorBody, description = "No such sandbox or process")))]
-pub(crate) async fn remove(
-    State(app): State<App>,
-    path: ProcessPath,
-) -> Result<StatusCode, Failure> {
+pub(crate) async fn remove(app: App, path: ProcessPath) -> Result<StatusCode, Failure> {
     app.engine.remove_process(&path.sandbox, &path.process)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -153,7 +146,7 @@ pub(crate) struct OutputQuery {
         (status = 400, body = ErrorBody, description = "The offset is past the end"),
         (status = 404, body = ErrorBody, description = "No such sandbox or process")))]
 pub(crate) async fn output(
-    State(app): State<App>,
+    app: App,
     path: ProcessPath,
     Query(query): Query<OutputQuery>,
     headers: HeaderMap,
@@ -201,10 +194,10 @@ pub(crate) struct InputQuery {
         (status = 413, body = ErrorBody, description = "More than 8 MiB at once"),
         (status = 503, body = ErrorBody, description = "It has not read its earlier input")))]
 pub(crate) async fn stdin(
-    State(app): State<App>,
+    app: App,
     path: ProcessPath,
     Query(query): Query<InputQuery>,
-    RawBody(data): RawBody,
+    RawBody(data, _account): RawBody,
 ) -> Result<StatusCode, Failure> {
     let piece = InputPiece { data, eof: query.eof };
     app.engine.give_process_input(&path.sandbox, &path.process, piece).await?;
@@ -220,7 +213,7 @@ pub(crate) async fn stdin(
         (status = 404, body = ErrorBody, description = "No such sandbox or process"),
         (status = 409, body = ErrorBody, description = "It has ended")))]
 pub(crate) async fn signal(
-    State(app): State<App>,
+    app: App,
     path: ProcessPath,
     JsonBody(body): JsonBody<SignalRequest>,
 ) -> Result<StatusCode, Failure> {
@@ -237,7 +230,7 @@ pub(crate) async fn signal(
         (status = 404, body = ErrorBody, description = "No such sandbox or process"),
         (status = 409, body = ErrorBody, description = "It has ended, or has no terminal")))]
 pub(crate) async fn resize(
-    State(app): State<App>,
+    app: App,
     path: ProcessPath,
     JsonBody(body): JsonBody<TtySize>,
 ) -> Result<StatusCode, Failure> {

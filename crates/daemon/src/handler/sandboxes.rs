@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::StatusCode;
 use forkd_api::{CheckedCreateSandboxes, CreateSandboxes, ErrorBody, RollbackSandbox, Sandbox};
 use forkd_engine::SandboxOptions;
 
 use crate::app::{App, to_the_end};
-use crate::convert;
 use crate::extract::{JsonBody, Query, SandboxPath};
 use crate::failure::Failure;
 
@@ -25,7 +23,7 @@ const METADATA_PREFIX: &str = "metadata.";
     responses((status = 200, body = Vec<Sandbox>),
         (status = 400, body = ErrorBody, description = "A parameter that is no such filter")))]
 pub(crate) async fn list(
-    State(app): State<App>,
+    app: App,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Json<Vec<Sandbox>>, Failure> {
     let wanted = metadata_filter(query)?;
@@ -34,7 +32,7 @@ pub(crate) async fn list(
         wanted.iter().all(|(key, value)| metadata.get(key) == Some(value))
     };
     let sandboxes = app.engine.sandboxes().into_iter().filter(has_all);
-    Ok(Json(sandboxes.map(convert::sandbox).collect()))
+    Ok(Json(sandboxes.map(|sandbox| app.sandbox(sandbox)).collect()))
 }
 
 /// The keys and values that a query asks for.
@@ -68,41 +66,41 @@ fn metadata_filter(query: Vec<(String, String)>) -> Result<Vec<(String, String)>
         (status = 503, body = ErrorBody, description = "A limit is reached; the error says which"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
 pub(crate) async fn create(
-    State(app): State<App>,
+    app: App,
     JsonBody(body): JsonBody<CreateSandboxes>,
 ) -> Result<(StatusCode, Json<Vec<Sandbox>>), Failure> {
     let CheckedCreateSandboxes { tag, ttl, idle_timeout, memory_limit } = body.check()?;
+    let tag = app.tag(tag);
     let options = SandboxOptions {
+        owner: app.engine.caller().owner().clone(),
         metadata: Arc::new(body.metadata),
         ttl,
         idle_timeout,
         memory_limit,
         own_network: body.per_child_netns,
     };
-    let started = async move { app.engine.fork_with(&tag, body.n, options).await };
+    let engine = app.engine.clone();
+    let started = async move { engine.fork_with(&tag, body.n, options).await };
     let sandboxes = to_the_end(started).await?;
-    Ok((StatusCode::CREATED, Json(sandboxes.into_iter().map(convert::sandbox).collect())))
+    Ok((
+        StatusCode::CREATED,
+        Json(sandboxes.into_iter().map(|sandbox| app.sandbox(sandbox)).collect()),
+    ))
 }
 
 /// Tells of one sandbox.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id")),
     responses((status = 200, body = Sandbox), (status = 404, body = ErrorBody)))]
-pub(crate) async fn one(
-    State(app): State<App>,
-    SandboxPath(id): SandboxPath,
-) -> Result<Json<Sandbox>, Failure> {
-    Ok(Json(convert::sandbox(app.engine.sandbox(&id)?)))
+pub(crate) async fn one(app: App, SandboxPath(id): SandboxPath) -> Result<Json<Sandbox>, Failure> {
+    Ok(Json(app.sandbox(app.engine.sandbox(&id)?)))
 }
 
 /// Removes a sandbox.
 #[utoipa::path(delete, path = "/v1/sandboxes/{id}", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id")),
     responses((status = 204), (status = 404, body = ErrorBody)))]
-pub(crate) async fn remove(
-    State(app): State<App>,
-    SandboxPath(id): SandboxPath,
-) -> Result<StatusCode, Failure> {
+pub(crate) async fn remove(app: App, SandboxPath(id): SandboxPath) -> Result<StatusCode, Failure> {
     to_the_end(async move { app.engine.remove_sandbox(&id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -113,11 +111,12 @@ pub(crate) async fn remove(
     responses((status = 200, body = Sandbox), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "The sandbox does not run")))]
 pub(crate) async fn pause(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
 ) -> Result<Json<Sandbox>, Failure> {
-    let sandbox = to_the_end(async move { app.engine.pause_sandbox(&id).await }).await?;
-    Ok(Json(convert::sandbox(sandbox)))
+    let engine = app.engine.clone();
+    let sandbox = to_the_end(async move { engine.pause_sandbox(&id).await }).await?;
+    Ok(Json(app.sandbox(sandbox)))
 }
 
 /// Lets a paused sandbox run again.
@@ -126,11 +125,12 @@ pub(crate) async fn pause(
     responses((status = 200, body = Sandbox), (status = 404, body = ErrorBody),
         (status = 409, body = ErrorBody, description = "The sandbox does not run")))]
 pub(crate) async fn resume(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
 ) -> Result<Json<Sandbox>, Failure> {
-    let sandbox = to_the_end(async move { app.engine.resume_sandbox(&id).await }).await?;
-    Ok(Json(convert::sandbox(sandbox)))
+    let engine = app.engine.clone();
+    let sandbox = to_the_end(async move { engine.resume_sandbox(&id).await }).await?;
+    Ok(Json(app.sandbox(sandbox)))
 }
 
 /// Puts a sandbox back to what a snapshot holds.
@@ -147,13 +147,14 @@ pub(crate) async fn resume(
         (status = 409, body = ErrorBody,
             description = "The sandbox does not run, or the snapshot is not ready")))]
 pub(crate) async fn rollback(
-    State(app): State<App>,
+    app: App,
     SandboxPath(id): SandboxPath,
     JsonBody(body): JsonBody<RollbackSandbox>,
 ) -> Result<Json<Sandbox>, Failure> {
-    let tag = body.check()?;
-    let rolled = to_the_end(async move { app.engine.roll_back_sandbox(&id, &tag).await });
-    Ok(Json(convert::sandbox(rolled.await?)))
+    let tag = app.tag(body.check()?);
+    let engine = app.engine.clone();
+    let rolled = to_the_end(async move { engine.roll_back_sandbox(&id, &tag).await });
+    Ok(Json(app.sandbox(rolled.await?)))
 }
 
 #[cfg(test)]

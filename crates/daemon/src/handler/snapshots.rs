@@ -1,27 +1,25 @@
 //! Snapshots: list, build, describe, remove.
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use forkd_api::{CompactSnapshot, CreateSnapshot, ErrorBody, FieldError, Snapshot, SnapshotInfo};
-use forkd_engine::{DeletePolicy, Engine, TemplateRequest};
+use forkd_engine::{DeletePolicy, TemplateRequest};
 use forkd_types::SnapshotTag;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::build;
 use crate::app::{App, to_the_end};
-use crate::convert;
 use crate::extract::{JsonBody, Query, SnapshotPath};
 use crate::failure::Failure;
 
 /// Lists all snapshots, whatever their status.
 #[utoipa::path(get, path = "/v1/snapshots", tag = "snapshots",
     responses((status = 200, body = Vec<Snapshot>), (status = 500, body = ErrorBody)))]
-pub(crate) async fn list(State(app): State<App>) -> Json<Vec<Snapshot>> {
-    Json(app.engine.snapshots().into_iter().map(convert::snapshot).collect())
+pub(crate) async fn list(app: App) -> Json<Vec<Snapshot>> {
+    Json(app.engine.snapshots().into_iter().map(|snapshot| app.snapshot(snapshot)).collect())
 }
 
 /// Builds a template: boots an image, warms it and freezes it.
@@ -42,27 +40,28 @@ pub(crate) async fn list(State(app): State<App>) -> Json<Vec<Snapshot>> {
         (status = 502, body = ErrorBody, description = "The guest did not come up"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
 pub(crate) async fn create(
-    State(app): State<App>,
+    app: App,
     headers: HeaderMap,
     JsonBody(body): JsonBody<CreateSnapshot>,
 ) -> Result<Response, Failure> {
     let checked = body.check()?;
     let request = TemplateRequest {
-        tag: checked.tag,
+        tag: app.tag(checked.tag),
         image: checked.image,
         memory: checked.memory,
         vcpus: body.vcpus,
         warm: body.warm,
+        shared: body.shared,
     };
     if accepts_stream(&headers) {
-        return Ok(build::streamed(app.engine, request));
+        return Ok(build::streamed(app, request));
     }
     let (status, snapshot) = if body.wait {
-        (StatusCode::CREATED, build::plain(app.engine, request).await?)
+        (StatusCode::CREATED, build::plain(app.engine.clone(), request).await?)
     } else {
         (StatusCode::ACCEPTED, build::begun(&app.engine, request)?)
     };
-    Ok((status, Json(convert::snapshot(snapshot))).into_response())
+    Ok((status, Json(app.snapshot(snapshot))).into_response())
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
@@ -79,32 +78,33 @@ fn accepts_stream(headers: &HeaderMap) -> bool {
     params(("tag" = String, Path, description = "The snapshot's tag")),
     responses((status = 200, body = SnapshotInfo), (status = 404, body = ErrorBody)))]
 pub(crate) async fn info(
-    State(app): State<App>,
-    SnapshotPath(tag): SnapshotPath,
+    app: App,
+    SnapshotPath(name): SnapshotPath,
 ) -> Result<Json<SnapshotInfo>, Failure> {
+    let tag = app.tag(name);
     let snapshot = app.engine.snapshot(&tag)?;
     Ok(Json(SnapshotInfo {
         chain_depth: snapshot.chain_depth,
-        ancestors: ancestors(&app.engine, snapshot.parent_tag.clone()),
-        dependents: app.engine.dependents(&tag).names(),
+        ancestors: ancestors(&app, snapshot.parent_tag.clone()),
+        dependents: app.engine.dependents(&tag).names(app.engine.caller().owner()),
         memory_layer_bytes: snapshot.memory_layer.get(),
-        snapshot: convert::snapshot(snapshot),
+        snapshot: app.snapshot(snapshot),
     }))
 }
 
-fn ancestors(engine: &Engine, parent: Option<SnapshotTag>) -> Vec<String> {
-    let mut tags: Vec<String> = Vec::new();
+fn ancestors(app: &App, parent: Option<SnapshotTag>) -> Vec<String> {
+    let mut tags: Vec<SnapshotTag> = Vec::new();
     let mut next = parent;
     while let Some(tag) = next {
         // A parent may have been removed; and no registry, however damaged, holds us in a circle.
-        if tags.iter().any(|seen| seen == tag.as_str()) {
+        if tags.contains(&tag) {
             break;
         }
-        let Ok(snapshot) = engine.snapshot(&tag) else { break };
-        tags.push(tag.into());
+        let Ok(snapshot) = app.engine.snapshot(&tag) else { break };
+        tags.push(tag);
         next = snapshot.parent_tag;
     }
-    tags
+    tags.iter().map(|tag| app.name(tag)).collect()
 }
 
 /// Makes a snapshot of the same state that depends on no other.
@@ -124,17 +124,18 @@ fn ancestors(engine: &Engine, parent: Option<SnapshotTag>) -> Vec<String> {
                 cancelled"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
 pub(crate) async fn compact(
-    State(app): State<App>,
-    SnapshotPath(tag): SnapshotPath,
+    app: App,
+    SnapshotPath(name): SnapshotPath,
     JsonBody(body): JsonBody<CompactSnapshot>,
 ) -> Result<(StatusCode, Json<Snapshot>), Failure> {
-    let to = body.check()?;
+    let (tag, to) = (app.tag(name), app.tag(body.check()?));
     if !body.wait {
         let begun = app.engine.begin_compact(&tag, &to)?;
-        return Ok((StatusCode::ACCEPTED, Json(convert::snapshot(begun.snapshot))));
+        return Ok((StatusCode::ACCEPTED, Json(app.snapshot(begun.snapshot))));
     }
-    let made = to_the_end(async move { app.engine.compact_snapshot(&tag, &to).await }).await?;
-    Ok((StatusCode::CREATED, Json(convert::snapshot(made))))
+    let engine = app.engine.clone();
+    let made = to_the_end(async move { engine.compact_snapshot(&tag, &to).await }).await?;
+    Ok((StatusCode::CREATED, Json(app.snapshot(made))))
 }
 
 /// What to do with what depends on a snapshot.
@@ -169,11 +170,12 @@ impl RemoveQuery {
         (status = 409, body = ErrorBody,
             description = "Others depend on it; the error names them")))]
 pub(crate) async fn remove(
-    State(app): State<App>,
-    SnapshotPath(tag): SnapshotPath,
+    app: App,
+    SnapshotPath(name): SnapshotPath,
     Query(query): Query<RemoveQuery>,
 ) -> Result<StatusCode, Failure> {
     let policy = query.policy()?;
+    let tag = app.tag(name);
     to_the_end(async move { app.engine.delete_snapshot(&tag, policy).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -39,7 +39,7 @@ impl Branches {
 
     /// An operation that nobody can cancel: the next branch builds on what it merges.
     fn begin_merge(&self, handle: &SandboxHandle, step: &'static str) -> Running {
-        let subject = Subject { snapshot: None, sandbox: Some(handle.id().clone()) };
+        let subject = Subject::of_sandbox(handle.id(), handle.owner());
         let why = "a sandbox is not left with half of it";
         let operation = self.operations.start_committed(OperationKind::Flatten, subject, why);
         operation.step(step);

@@ -33,8 +33,8 @@ impl Engine {
         id: &SandboxId,
         tag: &SnapshotTag,
     ) -> Result<Sandbox, EngineError> {
-        let origin = self.sandboxes.get(id)?.origin();
-        let row = self.snapshots.catalog.ready(tag)?;
+        let origin = self.visible(id)?.origin();
+        let row = self.ready_row(tag)?;
         self.lifecycle.host.require_compatible(&row)?;
         if let Some(memory) = origin.map(|origin| origin.memory)
             && memory != row.manifest.memory
@@ -50,7 +50,7 @@ impl Engine {
         id: &SandboxId,
         request: impl FnOnce(oneshot::Sender<Result<(), EngineError>>) -> Request,
     ) -> Result<Sandbox, EngineError> {
-        let handle = self.sandboxes.used(id)?;
+        let handle = self.used(id)?;
         let (done, outcome) = oneshot::channel();
         handle.request(request(done))?;
         outcome.await.unwrap_or_else(|_| Err(handle.not_running()))?;

@@ -16,19 +16,23 @@ use crate::operation::Operations;
 use crate::sandboxes::{Request, Sandboxes};
 use crate::snapshots::{Catalog, Files, Snapshots, SnapshotsConfig};
 use crate::tally::Tally;
-use crate::{AtShutDown, EngineConfig, EngineError};
+use crate::{AtShutDown, Caller, EngineConfig, EngineError};
 
-/// Everything that one daemon owns. Cheap to clone.
+/// Everything that one daemon owns, as one caller sees it: the daemon's own user unless
+/// [`Self::seen_by`] says otherwise. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub(super) lifecycle: Arc<Lifecycle>,
     pub(super) snapshots: Arc<Snapshots>,
-    pub(super) sandboxes: Arc<Sandboxes>,
+    /// Of all owners: see `visible`.
+    pub(super) all_sandboxes: Arc<Sandboxes>,
     pub(super) operations: Arc<Operations>,
     pub(super) events: Arc<EventLog>,
     pub(super) background: Background,
     pub(super) tally: Arc<Tally>,
     pub(super) vmm_memories: Arc<VmmMemories>,
+    /// Who asks.
+    pub(super) caller: Caller,
 }
 
 impl Engine {
@@ -67,6 +71,7 @@ impl Engine {
             operations: Arc::clone(&operations),
             background: background.clone(),
             probe: config.probe.clone(),
+            disk_of_owner: config.limits.each_owner.disk,
         });
         let branches = Branches::new(
             &config,
@@ -91,12 +96,13 @@ impl Engine {
         Ok(Self {
             lifecycle,
             snapshots,
-            sandboxes,
+            all_sandboxes: sandboxes,
             operations,
             events,
             background,
             tally,
             vmm_memories,
+            caller: Caller::default(),
         })
     }
 
@@ -105,7 +111,7 @@ impl Engine {
     pub async fn shut_down(&self, sandboxes: AtShutDown) {
         self.operations.cancel_makers();
         self.background.end();
-        for handle in self.sandboxes.all() {
+        for handle in self.all_sandboxes.all() {
             let (done, finished) = oneshot::channel();
             let request = match sandboxes {
                 AtShutDown::Remove => Request::Remove(done),

@@ -25,7 +25,7 @@ impl Engine {
         id: &SandboxId,
         request: ExecRequest,
     ) -> Result<ExecOutput, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.exec(request).await).await
     }
 
@@ -38,7 +38,7 @@ impl Engine {
         id: &SandboxId,
         request: EvalRequest,
     ) -> Result<EvalOutput, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.eval(request).await).await
     }
 
@@ -47,7 +47,7 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn ping(&self, id: &SandboxId) -> Result<Pulse, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.ping(PING_DEADLINE).await).await
     }
 
@@ -56,7 +56,7 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn read_file(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.read_file(path, FILE_DEADLINE).await).await
     }
 
@@ -70,7 +70,7 @@ impl Engine {
         write: FileWrite,
         data: Vec<u8>,
     ) -> Result<(), EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.write_file(write, data, FILE_DEADLINE).await).await
     }
 
@@ -83,7 +83,7 @@ impl Engine {
         id: &SandboxId,
         path: &str,
     ) -> Result<Vec<FileEntry>, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.list_files(path, FILE_DEADLINE).await).await
     }
 
@@ -92,7 +92,7 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn stat_file(&self, id: &SandboxId, path: &str) -> Result<FileEntry, EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.stat_file(path, FILE_DEADLINE).await).await
     }
 
@@ -106,7 +106,7 @@ impl Engine {
         path: &str,
         depth: Depth,
     ) -> Result<(), EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.remove_file(path, depth, FILE_DEADLINE).await).await
     }
 
@@ -115,7 +115,7 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub async fn make_directory(&self, id: &SandboxId, path: &str) -> Result<(), EngineError> {
-        let sandbox = self.sandboxes.used(id)?;
+        let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.make_directory(path, FILE_DEADLINE).await).await
     }
 
@@ -129,7 +129,7 @@ impl Engine {
         path: &str,
         depth: Depth,
     ) -> Result<FileWatch, EngineError> {
-        Ok(self.sandboxes.used(id)?.agent()?.watch_files(path, depth).await?)
+        Ok(self.used(id)?.agent()?.watch_files(path, depth).await?)
     }
 
     /// What is kept of what a sandbox's guest wrote to its console since it was forked: the end.
@@ -137,7 +137,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownSandbox`], or when the file with it cannot be read.
     pub fn console_log(&self, id: &SandboxId) -> Result<KeptOutput, EngineError> {
-        let handle = self.sandboxes.get(id)?;
-        Ok(forkd_vmm::console_output(&self.sandboxes.run_directory(handle.id()))?)
+        let handle = self.visible(id)?;
+        Ok(forkd_vmm::console_output(&self.all_sandboxes.run_directory(handle.id()))?)
     }
 }

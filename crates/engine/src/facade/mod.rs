@@ -5,6 +5,7 @@
 //! sandboxes  forks, branches, removal    control    pause, resume, rollback
 //! guest      programs, code, files       processes  background processes
 //! operations long requests, events       usage      how much there is of everything
+//! visible    what exists for the caller
 //! ```
 
 mod control;
@@ -15,9 +16,10 @@ mod processes;
 mod sandboxes;
 mod snapshots;
 mod usage;
+mod visible;
 
 pub use engine::Engine;
-#[cfg(test)]
+#[cfg(any(test, feature = "fake"))]
 pub(crate) use engine::open_directories;
 pub use operations::Begun;
 pub use snapshots::Dependents;

@@ -32,7 +32,9 @@ impl Engine {
     /// All operations that run, and the last ones that ended, oldest first.
     #[must_use]
     pub fn operations(&self) -> Vec<Operation> {
-        self.operations.list()
+        let mut all = self.operations.list();
+        all.retain(|operation| self.caller.sees_operation(operation));
+        all
     }
 
     /// One operation.
@@ -40,7 +42,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownOperation`].
     pub fn operation(&self, id: &OperationId) -> Result<Operation, EngineError> {
-        self.operations.get(id)
+        self.visible_operation(id)
     }
 
     /// Waits until an operation has ended, or for as long as `within`: then it is still running.
@@ -52,6 +54,7 @@ impl Engine {
         id: &OperationId,
         within: Duration,
     ) -> Result<Operation, EngineError> {
+        self.visible_operation(id)?;
         match tokio::time::timeout(within, self.operations.finished(id)).await {
             Ok(ended) => ended,
             Err(_) => self.operation(id),
@@ -63,13 +66,14 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownOperation`], [`EngineError::NotCancellable`].
     pub fn cancel_operation(&self, id: &OperationId) -> Result<Operation, EngineError> {
+        self.visible_operation(id)?;
         self.operations.cancel(id)
     }
 
     /// What happens from now on, or has happened since the event `last`.
     #[must_use]
     pub fn events(&self, last: Option<u64>) -> EventReader {
-        self.events.reader(last)
+        self.events.reader(last, self.caller.clone())
     }
 
     /// Begins to build a template: see [`Engine::build_template`].
@@ -82,7 +86,16 @@ impl Engine {
         progress: Arc<dyn ProgressSink>,
     ) -> Result<Begun, EngineError> {
         let tag = request.tag.clone();
+        self.caller.check_new("tag", &tag)?;
+        let shared = request.shared;
+        if shared && !self.caller.is_admin() {
+            return Err(EngineError::AdminOnly { what: "sharing a snapshot" });
+        }
         let work = self.lifecycle.begin_template(request, progress)?;
+        if shared && let Err(error) = self.snapshots.catalog.update(&tag, |row| row.shared = true) {
+            self.snapshots.catalog.remove(&tag)?;
+            return Err(error);
+        }
         self.begun(&tag, work)
     }
 
@@ -91,6 +104,8 @@ impl Engine {
     /// # Errors
     /// What can be said without copying anything.
     pub fn begin_compact(&self, tag: &SnapshotTag, to: &SnapshotTag) -> Result<Begun, EngineError> {
+        self.caller.check_new("to", to)?;
+        self.visible_snapshot(tag)?;
         let work = self.snapshots.begin_compact(tag, to)?;
         self.begun(to, work)
     }

@@ -17,7 +17,7 @@ impl Engine {
         sandbox: &SandboxId,
         request: ProcessRequest,
     ) -> Result<ProcessView, EngineError> {
-        let handle = self.sandboxes.used(sandbox)?;
+        let handle = self.used(sandbox)?;
         let agent = handle.agent()?;
         Ok(handle.processes().start(&agent, request).await?)
     }
@@ -27,7 +27,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownSandbox`].
     pub fn processes(&self, sandbox: &SandboxId) -> Result<Vec<ProcessView>, EngineError> {
-        Ok(self.sandboxes.get(sandbox)?.processes().list())
+        Ok(self.visible(sandbox)?.processes().list())
     }
 
     /// One background process.
@@ -35,7 +35,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownSandbox`], [`EngineError::Process`].
     pub fn process(&self, sandbox: &SandboxId, id: &ProcessId) -> Result<ProcessView, EngineError> {
-        Ok(self.sandboxes.get(sandbox)?.processes().view(id)?)
+        Ok(self.visible(sandbox)?.processes().view(id)?)
     }
 
     /// Waits for a process to end, at the longest for `within`.
@@ -48,7 +48,7 @@ impl Engine {
         id: &ProcessId,
         within: Duration,
     ) -> Result<ProcessView, EngineError> {
-        Ok(self.sandboxes.used(sandbox)?.processes().wait(id, within).await?)
+        Ok(self.used(sandbox)?.processes().wait(id, within).await?)
     }
 
     /// Follows the output of a process from the offset `from` on, or from the oldest kept byte.
@@ -61,7 +61,7 @@ impl Engine {
         id: &ProcessId,
         from: Option<u64>,
     ) -> Result<OutputReader, EngineError> {
-        Ok(self.sandboxes.get(sandbox)?.processes().read(id, from)?)
+        Ok(self.visible(sandbox)?.processes().read(id, from)?)
     }
 
     /// Gives a process input, all of it or nothing.
@@ -74,7 +74,7 @@ impl Engine {
         id: &ProcessId,
         piece: InputPiece,
     ) -> Result<(), EngineError> {
-        Ok(self.sandboxes.used(sandbox)?.processes().give_input(id, piece).await?)
+        Ok(self.used(sandbox)?.processes().give_input(id, piece).await?)
     }
 
     /// Sends a signal to a process's group.
@@ -87,7 +87,7 @@ impl Engine {
         id: &ProcessId,
         signal: i32,
     ) -> Result<(), EngineError> {
-        Ok(self.sandboxes.used(sandbox)?.processes().signal(id, signal)?)
+        Ok(self.used(sandbox)?.processes().signal(id, signal)?)
     }
 
     /// Changes the size of a process's terminal.
@@ -100,7 +100,7 @@ impl Engine {
         id: &ProcessId,
         size: TerminalSize,
     ) -> Result<(), EngineError> {
-        Ok(self.sandboxes.used(sandbox)?.processes().resize(id, size)?)
+        Ok(self.used(sandbox)?.processes().resize(id, size)?)
     }
 
     /// Kills a process if it runs, and forgets it.
@@ -108,6 +108,6 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownSandbox`], [`EngineError::Process`].
     pub fn remove_process(&self, sandbox: &SandboxId, id: &ProcessId) -> Result<(), EngineError> {
-        Ok(self.sandboxes.get(sandbox)?.processes().remove(id)?)
+        Ok(self.visible(sandbox)?.processes().remove(id)?)
     }
 }

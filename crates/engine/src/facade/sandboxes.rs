@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use forkd_store::SnapshotManifest;
-use forkd_types::{ByteCount, OperationId, SandboxId, SandboxState, SnapshotTag, limit};
+use forkd_types::{ByteCount, OperationId, SandboxId, SandboxState, SnapshotTag, TagName, limit};
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
@@ -16,7 +16,7 @@ impl Engine {
     /// All sandboxes, oldest first.
     #[must_use]
     pub fn sandboxes(&self) -> Vec<Sandbox> {
-        let mut all: Vec<Sandbox> = self.sandboxes.all().iter().map(|h| h.sandbox()).collect();
+        let mut all: Vec<Sandbox> = self.all_visible().iter().map(|h| h.sandbox()).collect();
         all.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
         all
     }
@@ -26,7 +26,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownSandbox`].
     pub fn sandbox(&self, id: &SandboxId) -> Result<Sandbox, EngineError> {
-        self.sandboxes.get(id).map(|handle| handle.sandbox())
+        self.visible(id).map(|handle| handle.sandbox())
     }
 
     /// Starts `count` children of a snapshot: all or none.
@@ -47,10 +47,11 @@ impl Engine {
         count: u32,
         options: SandboxOptions,
     ) -> Result<Vec<Sandbox>, EngineError> {
+        let options = SandboxOptions { owner: self.caller.owner().clone(), ..options };
         self.lifecycle.host.confiner.check(&options)?;
         let mut started = Vec::new();
         let mut failed = None;
-        let memory = self.snapshots.catalog.ready(tag)?.manifest.memory;
+        let memory = self.ready_row(tag)?.manifest.memory;
         let places = self.places(count, memory)?;
         for result in self.start_children(tag, places, &options).await {
             match result {
@@ -73,7 +74,7 @@ impl Engine {
             let problem = format!("{count} is more than {}", limit::CHILDREN_PER_REQUEST_MAX);
             return Err(EngineError::BadRequest { field: "n", problem });
         }
-        self.sandboxes.admission.sandboxes(count, memory)
+        self.all_sandboxes.admission.sandboxes(self.caller.owner(), count, memory)
     }
 
     async fn start_children(
@@ -104,7 +105,7 @@ impl Engine {
     /// [`EngineError::UnknownSandbox`].
     pub async fn remove_sandbox(&self, id: &SandboxId) -> Result<(), EngineError> {
         let (done, removed) = oneshot::channel();
-        self.sandboxes.get(id)?.request(Request::Remove(done))?;
+        self.visible(id)?.request(Request::Remove(done))?;
         removed.await.map_err(|_| EngineError::UnknownSandbox { id: id.clone() })
     }
 
@@ -118,7 +119,7 @@ impl Engine {
         request: BranchRequest,
     ) -> Result<Branch, EngineError> {
         let requested_at = Instant::now();
-        let handle = self.sandboxes.used(id)?;
+        let handle = self.used(id)?;
         if handle.sandbox().state == SandboxState::Dead {
             return Err(handle.not_running());
         }
@@ -127,8 +128,11 @@ impl Engine {
             return Err(EngineError::BadRequest { field: "n", problem });
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let tag = request.tag.unwrap_or_else(|| SnapshotTag::for_branch(id, now));
-        let place = self.sandboxes.admission.branch()?;
+        let tag = request
+            .tag
+            .unwrap_or_else(|| TagName::for_branch(id, now).said_by(self.caller.owner()));
+        self.caller.check_new("tag", &tag)?;
+        let place = self.all_sandboxes.admission.branch()?;
         // Its snapshot may have been removed by force.
         let memory = handle.origin().ok_or_else(|| handle.not_running())?.memory;
         let places = self.places(request.children, memory)?;
@@ -154,7 +158,8 @@ impl Engine {
             self.snapshots.catalog.fail(&tag, &describe(&error));
             return Err(error);
         }
-        let options = SandboxOptions::default();
+        let owner = self.caller.owner().clone();
+        let options = SandboxOptions { owner, ..SandboxOptions::default() };
         let children = self.start_children(&tag, places, &options).await;
         Ok(Branch { snapshot: self.snapshot(&tag)?, children })
     }
@@ -175,7 +180,7 @@ impl Engine {
         };
         let id = OperationId::random();
         self.snapshots.reserve(tag, manifest, &id)?;
-        let subject = Subject { snapshot: Some(tag.clone()), sandbox: Some(handle.id().clone()) };
+        let subject = Subject::of_branch(tag, handle.id());
         Ok(self.operations.start(id, OperationKind::Branch, subject))
     }
 }

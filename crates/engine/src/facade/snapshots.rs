@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forkd_store::FileSet;
-use forkd_types::{SandboxId, SnapshotTag};
+use forkd_types::{Owner, SandboxId, SnapshotTag};
 
 use crate::{
     DeletePolicy, Engine, EngineError, ImageInfo, ProgressSink, Snapshot, TemplateRequest,
@@ -33,7 +33,9 @@ impl Engine {
     /// All snapshots, oldest first.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        self.snapshots.catalog.view_all()
+        let mut all = self.snapshots.catalog.view_all();
+        all.retain(|snapshot| self.caller.sees_snapshot(snapshot));
+        all
     }
 
     /// One snapshot.
@@ -41,7 +43,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::UnknownSnapshot`].
     pub fn snapshot(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
-        self.snapshots.catalog.view(tag)
+        self.visible_snapshot(tag)
     }
 
     /// Waits until a snapshot is usable.
@@ -49,6 +51,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::SnapshotNotReady`] when it fails instead.
     pub async fn wait_ready(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
+        self.visible_snapshot(tag)?;
         self.snapshots.catalog.written(tag).await?;
         self.snapshot(tag)
     }
@@ -69,7 +72,8 @@ impl Engine {
     }
 
     /// Removes a snapshot, and what nothing else needs of it. With [`DeletePolicy::Force`] what
-    /// depends on it keeps working: layers and overlays stay for as long as anything lists them.
+    /// depends on it keeps working: layers and overlays stay for as long as anything lists them. So
+    /// does in any case what depends on it and does not exist for the caller.
     ///
     /// # Errors
     /// [`EngineError::SnapshotInUse`] names sandboxes and snapshots that build on it.
@@ -78,9 +82,9 @@ impl Engine {
         tag: &SnapshotTag,
         policy: DeletePolicy,
     ) -> Result<(), EngineError> {
-        self.snapshots.catalog.get(tag)?;
+        self.check_own(tag)?;
         let dependents = self.dependents(tag);
-        let names = dependents.names();
+        let names = dependents.names(self.caller.owner());
         if policy == DeletePolicy::Refuse && !names.is_empty() {
             let dependents = names.join(", ");
             return Err(EngineError::SnapshotInUse { tag: tag.clone(), dependents });
@@ -107,21 +111,20 @@ impl Engine {
         Ok(())
     }
 
-    /// The snapshots and sandboxes that build on `tag`.
+    /// The snapshots and sandboxes that build on `tag`, of those that exist for the caller.
     #[must_use]
     pub fn dependents(&self, tag: &SnapshotTag) -> Dependents {
         let builds_on = |id: &SandboxId| self.origin_of(id).as_ref() == Some(tag);
-        let sandboxes = self.sandboxes.all().into_iter().map(|handle| handle.id().clone());
-        Dependents {
-            snapshots: self.snapshots.catalog.over(tag),
-            sandboxes: sandboxes.filter(builds_on).collect(),
-        }
+        let sandboxes = self.all_visible().into_iter().map(|handle| handle.id().clone());
+        let mut snapshots = self.snapshots.catalog.over(tag);
+        snapshots.retain(|tag| self.caller.controls(tag.owner()));
+        Dependents { snapshots, sandboxes: sandboxes.filter(builds_on).collect() }
     }
 
     /// The snapshot that a sandbox was started from, unless it has been removed. One that was made
     /// later is another of the same name.
     pub(super) fn origin_of(&self, id: &SandboxId) -> Option<SnapshotTag> {
-        let handle = self.sandboxes.get(id).ok()?;
+        let handle = self.visible(id).ok()?;
         let row = self.snapshots.catalog.get(&handle.sandbox().snapshot_tag).ok()?;
         let is_same = match handle.origin() {
             Some(origin) => origin.layers == row.manifest.layers,
@@ -149,10 +152,10 @@ pub struct Dependents {
 }
 
 impl Dependents {
-    /// All of them, by name.
+    /// All of them, by the names that they have for `reader`.
     #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        let snapshots = self.snapshots.iter().map(ToString::to_string);
+    pub fn names(&self, reader: &Owner) -> Vec<String> {
+        let snapshots = self.snapshots.iter().map(|tag| tag.shown_to(reader));
         snapshots.chain(self.sandboxes.iter().map(ToString::to_string)).collect()
     }
 }

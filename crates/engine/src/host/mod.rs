@@ -18,7 +18,7 @@ mod isolation;
 mod state;
 mod vmm_memory;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fake"))]
 pub(crate) use accelerator::Chosen;
 pub use accelerator::{ProbeVerdict, probe_kvm};
 pub(crate) use agent_port::connect_agent;

@@ -53,7 +53,7 @@ impl Lifecycle {
             hostname: record.hostname.clone(),
             ..described(row)
         };
-        let place = self.sandboxes.admission.occupied(record.origin.memory);
+        let place = self.sandboxes.admission.occupied(&row.options.owner, record.origin.memory);
         let events = Arc::clone(&self.sandboxes.events);
         let handle = Arc::new(SandboxHandle::new(sandbox, place, events));
         let machine = {
@@ -100,7 +100,7 @@ impl Lifecycle {
         let memory_limit_reached = limit_reached(row).is_some();
         let sandbox =
             Sandbox { state: SandboxState::Dead, error, memory_limit_reached, ..described(row) };
-        let place = self.sandboxes.admission.occupied(ByteCount::ZERO);
+        let place = self.sandboxes.admission.occupied(&row.options.owner, ByteCount::ZERO);
         let events = Arc::clone(&self.sandboxes.events);
         let handle = Arc::new(SandboxHandle::new(sandbox, place, events));
         self.sandboxes.add(Arc::clone(&handle));

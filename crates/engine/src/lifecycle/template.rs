@@ -51,7 +51,7 @@ impl Lifecycle {
         };
         let id = OperationId::random();
         self.snapshots.reserve(&request.tag, manifest, &id)?;
-        let subject = Subject { snapshot: Some(request.tag.clone()), sandbox: None };
+        let subject = Subject::of_snapshot(&request.tag);
         let operation = self.snapshots.operations().start(id, OperationKind::Template, subject);
         let id = operation.id();
         let span = tracing::info_span!("template", snapshot = %request.tag, operation = %id);

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use forkd_types::{OperationId, OperationKind, OperationState, SandboxId, SnapshotTag};
+use forkd_types::{OperationId, OperationKind, OperationState, Owner, SandboxId, SnapshotTag};
 
 use crate::EngineError;
 
@@ -25,6 +25,8 @@ pub struct Progress {
 pub struct Operation {
     /// Its name.
     pub id: OperationId,
+    /// To whom it belongs.
+    pub owner: Owner,
     /// What it does.
     pub kind: OperationKind,
     /// How it stands.
@@ -49,6 +51,7 @@ pub struct Operation {
 pub(crate) fn example() -> Operation {
     Operation {
         id: OperationId::random(),
+        owner: Owner::default(),
         kind: OperationKind::Branch,
         state: OperationState::Running,
         step: "prepare",

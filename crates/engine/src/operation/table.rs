@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use forkd_types::{OperationId, OperationKind, OperationState, SandboxId, SnapshotTag, limit};
+use forkd_types::{
+    OperationId, OperationKind, OperationState, Owner, SandboxId, SnapshotTag, limit,
+};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -13,11 +15,29 @@ use super::description::{Operation, Progress, makes_snapshot};
 use crate::EngineError;
 use crate::events::{Change, EventLog, OperationChange};
 
-/// What an operation is about.
+/// What an operation is about, and whose it is. Without more it is the daemon's own.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
-    pub(crate) snapshot: Option<SnapshotTag>,
-    pub(crate) sandbox: Option<SandboxId>,
+    owner: Owner,
+    snapshot: Option<SnapshotTag>,
+    sandbox: Option<SandboxId>,
+}
+
+impl Subject {
+    /// Of a snapshot, and of its owner's.
+    pub(crate) fn of_snapshot(tag: &SnapshotTag) -> Self {
+        Self { owner: tag.owner().clone(), snapshot: Some(tag.clone()), sandbox: None }
+    }
+
+    /// Of a snapshot that is taken of a sandbox, and of the snapshot's owner.
+    pub(crate) fn of_branch(tag: &SnapshotTag, sandbox: &SandboxId) -> Self {
+        Self { sandbox: Some(sandbox.clone()), ..Self::of_snapshot(tag) }
+    }
+
+    /// Of a sandbox, and of its owner.
+    pub(crate) fn of_sandbox(sandbox: &SandboxId, owner: Owner) -> Self {
+        Self { owner, snapshot: None, sandbox: Some(sandbox.clone()) }
+    }
 }
 
 /// All operations.
@@ -91,6 +111,7 @@ impl Operations {
     ) -> Running {
         let operation = Operation {
             id: id.clone(),
+            owner: subject.owner,
             kind,
             state: OperationState::Running,
             step: "wait",
@@ -401,7 +422,7 @@ mod tests {
     #[tokio::test]
     async fn every_change_is_an_event() {
         let events = EventLog::new();
-        let mut reader = events.reader(None);
+        let mut reader = events.reader(None, crate::Caller::default());
         let all = Operations::new(Arc::clone(&events));
         let running = begin(&all);
         running.step("prepare");

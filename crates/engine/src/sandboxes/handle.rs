@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use forkd_store::SnapshotManifest;
-use forkd_types::{LifeCycle as _, SandboxId, SandboxState};
+use forkd_types::{LifeCycle as _, Owner, SandboxId, SandboxState};
 use forkd_vmm::VmmError;
 use tokio::sync::Notify;
 
@@ -68,6 +68,11 @@ impl SandboxHandle {
 
     pub(crate) fn id(&self) -> &SandboxId {
         &self.id
+    }
+
+    /// To whom it belongs.
+    pub(crate) fn owner(&self) -> Owner {
+        self.lock().sandbox.options.owner.clone()
     }
 
     /// A copy of what is known.

@@ -21,8 +21,8 @@ mod record;
 mod request;
 mod state;
 
-pub use admission::Limits;
 pub(crate) use admission::{Admission, BranchPlace, Place};
+pub use admission::{Limits, OwnerLimits};
 pub(crate) use handle::{InUse, SandboxHandle};
 pub(crate) use lease::UseGuard;
 pub(crate) use machine::{Machine, Protection, StandbyOverlay, WatchedMemory};

@@ -92,6 +92,7 @@ impl From<SandboxOptions> for SandboxOptionsRow {
     fn from(options: SandboxOptions) -> Self {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
+            owner: options.owner,
             metadata: (*options.metadata).clone(),
             ttl_ms: options.ttl.map(ms),
             idle_timeout_ms: options.idle_timeout.map(ms),
@@ -104,6 +105,7 @@ impl From<SandboxOptions> for SandboxOptionsRow {
 impl From<SandboxOptionsRow> for SandboxOptions {
     fn from(row: SandboxOptionsRow) -> Self {
         Self {
+            owner: row.owner,
             metadata: Arc::new(row.metadata),
             ttl: row.ttl_ms.map(Duration::from_millis),
             idle_timeout: row.idle_timeout_ms.map(Duration::from_millis),

@@ -10,7 +10,7 @@ use forkd_types::{OverlayId, SandboxId, SandboxState};
 use forkd_vmm::Vm;
 
 use super::record::row_of;
-use super::{Admission, InUse, Limits, Machine, SandboxHandle};
+use super::{Admission, Limits, Machine, SandboxHandle};
 use crate::EngineError;
 use crate::events::EventLog;
 use crate::host::{process_number, process_started, vmm_user};
@@ -70,11 +70,6 @@ impl Sandboxes {
     pub(crate) fn get(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
         let handle = self.lock().get(id).cloned();
         handle.ok_or_else(|| EngineError::UnknownSandbox { id: id.clone() })
-    }
-
-    /// A sandbox that is used until what this gives is dropped.
-    pub(crate) fn used(&self, id: &SandboxId) -> Result<InUse, EngineError> {
-        self.get(id).map(InUse::of)
     }
 
     /// Forgets a sandbox whose VM is gone, and removes what belongs to it alone.

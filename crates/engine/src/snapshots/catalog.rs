@@ -66,6 +66,7 @@ impl Catalog {
             branch,
             error: row.error,
             chain_depth: row.manifest.layers.len(),
+            shared: row.shared,
             tag: row.tag,
         }
     }
@@ -122,6 +123,7 @@ impl Catalog {
             manifest,
             figures: None,
             error: None,
+            shared: false,
         };
         self.registry.put_snapshot(&row)?;
         rows.makers.insert(tag.clone(), maker.clone());

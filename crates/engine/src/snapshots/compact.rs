@@ -38,7 +38,7 @@ impl Snapshots {
         };
         let id = OperationId::random();
         self.reserve(to, manifest, &id)?;
-        let subject = Subject { snapshot: Some(to.clone()), sandbox: None };
+        let subject = Subject::of_snapshot(to);
         let operation = self.operations.start(id, OperationKind::Compact, subject);
         let span = tracing::info_span!("compact", snapshot = %to, operation = %operation.id());
         let (snapshots, tag, to) = (Arc::clone(self), tag.clone(), to.clone());

@@ -5,7 +5,7 @@
 //! catalog   rows, statuses, tags; owns the registry's part     files   who needs which file
 //! parts     a snapshot's parts, opened or refused by name      view    quick mapping of a chain
 //! publish   makes it durable                                   compact makes it independent
-//! recheck   after a start: hot copies, checksums
+//! recheck   after a start: hot copies, checksums              disk_quota what an owner may occupy
 //! ```
 //!
 //! Guarantees: only a `ready` snapshot is started from; a status is written in one place, which
@@ -15,6 +15,7 @@
 
 mod catalog;
 mod compact;
+mod disk_quota;
 mod figures;
 mod files;
 mod parts;

@@ -18,7 +18,7 @@ impl Snapshots {
     /// space may come back, or until the snapshot is gone.
     pub(crate) fn publish_in_background(self: &Arc<Self>, tag: &SnapshotTag) {
         let (snapshots, tag) = (Arc::clone(self), tag.clone());
-        let subject = Subject { snapshot: Some(tag.clone()), sandbox: None };
+        let subject = Subject::of_snapshot(&tag);
         let id = OperationId::random();
         let operation = self.operations.start(id, OperationKind::Publish, subject);
         let id = operation.id();

@@ -1,9 +1,9 @@
 //! What the work on snapshots shares.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forkd_store::{Layer, SnapshotManifest, StoreError};
-use forkd_types::{LayerId, OperationId, SnapshotStatus, SnapshotTag};
+use forkd_types::{ByteCount, LayerId, OperationId, SnapshotStatus, SnapshotTag};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,10 @@ pub(crate) struct Snapshots {
     pub(super) operations: Arc<Operations>,
     pub(super) background: Background,
     pub(super) probe: Option<Arc<dyn BranchProbe>>,
+    /// What the snapshots of one owner may occupy.
+    pub(super) disk_of_owner: Option<ByteCount>,
+    /// One tag is taken at a time: none is, before it is known whether there is room for it.
+    reserving: Mutex<()>,
     /// One snapshot is published at a time: more would only compete for the disk.
     pub(super) publishing: Semaphore,
     /// One snapshot is compacted at a time: each may need as much room as all layers below it.
@@ -40,11 +44,21 @@ pub(crate) struct SnapshotsConfig {
     pub(crate) operations: Arc<Operations>,
     pub(crate) background: Background,
     pub(crate) probe: Option<Arc<dyn BranchProbe>>,
+    /// What the snapshots of one owner may occupy.
+    pub(crate) disk_of_owner: Option<ByteCount>,
 }
 
 impl Snapshots {
     pub(crate) fn new(config: SnapshotsConfig) -> Arc<Self> {
-        let SnapshotsConfig { catalog, files, images, operations, background, probe } = config;
+        let SnapshotsConfig {
+            catalog,
+            files,
+            images,
+            operations,
+            background,
+            probe,
+            disk_of_owner,
+        } = config;
         Arc::new(Self {
             catalog,
             files,
@@ -52,6 +66,8 @@ impl Snapshots {
             operations,
             background,
             probe,
+            disk_of_owner,
+            reserving: Mutex::default(),
             publishing: Semaphore::new(1),
             compacting: Semaphore::new(1),
             viewing: Semaphore::new(1),
@@ -81,6 +97,8 @@ impl Snapshots {
         if failed.is_some_and(|row| !row.manifest.layers.is_empty()) {
             self.remove(tag)?;
         }
+        let _one_at_a_time = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_disk_of(tag.owner(), manifest.memory)?;
         self.catalog.reserve(tag, manifest, maker)
     }
 

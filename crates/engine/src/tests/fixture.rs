@@ -5,19 +5,14 @@ use std::fs;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use forkd_capture::HostFeatures;
-use forkd_store::{FileSet, MachineIdentity, watch_failpoints};
-use forkd_types::limit::Deadlines;
+use forkd_store::{FileSet, watch_failpoints};
 use forkd_types::{BranchMode, ByteCount, PageIndex, SandboxId, SandboxState, SnapshotTag};
-use forkd_vmm::Accelerator;
 use forkd_vmm::fake::{FakeDriver, Script};
 
-use super::guest::{Guests, serve};
-use crate::facade::open_directories;
-use crate::host::{Chosen, Host};
+use crate::fake::{self, Guests, IMAGE};
 use crate::{
-    AcceleratorChoice, Branch, BranchProbe, BranchRequest, Engine, EngineConfig, EngineError,
-    Limits, NoProgress, Sandbox, TemplateRequest, Wait,
+    Branch, BranchProbe, BranchRequest, Engine, EngineConfig, EngineError, Limits, NoProgress,
+    Sandbox, TemplateRequest, Wait,
 };
 
 /// Longest wait for something that must happen soon; never reached when all is well.
@@ -81,11 +76,12 @@ impl Fixture {
 
     pub(super) async fn with(wishes: Wishes) -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
-        let config = config(directory.path(), wishes);
+        let config = fake::config(directory.path(), wishes.limits).unwrap();
+        let config = EngineConfig { probe: wishes.probe, kvm_probe_deadline: SOON, ..config };
         let guests = Arc::new(Guests::default());
         let served = Arc::clone(&guests);
-        let driver = FakeDriver::new(move |port| serve(&served, &port));
-        let engine = open(&config, &driver).await.unwrap();
+        let driver = FakeDriver::new(move |port| fake::serve(&served, &port));
+        let engine = fake::open(&config, &driver).await.unwrap();
         engine.build_template(template("t"), Arc::new(NoProgress)).await.unwrap();
         Self { engine, driver, guests, config, _directory: directory }
     }
@@ -135,7 +131,7 @@ impl Fixture {
     /// Another engine on the same directories and VMs. The present one has let go of them, or is
     /// taken for dead.
     pub(super) async fn next_engine(&mut self) {
-        self.engine = open(&self.config, &self.driver).await.unwrap();
+        self.engine = fake::open(&self.config, &self.driver).await.unwrap();
     }
 
     /// The layers and overlays that lie in the store.
@@ -167,54 +163,11 @@ pub(super) fn tag(name: &str) -> SnapshotTag {
 
 /// A template that asks for nothing special.
 pub(super) fn template(name: &str) -> TemplateRequest {
-    let (tag, image) = (tag(name), "plain".to_owned());
-    TemplateRequest { tag, image, memory: MEMORY, vcpus: 1, warm: Vec::new() }
+    let (tag, image) = (tag(name), IMAGE.to_owned());
+    TemplateRequest { tag, image, memory: MEMORY, vcpus: 1, warm: Vec::new(), shared: false }
 }
 
 pub(super) fn request(name: &str) -> BranchRequest {
     let (mode, wait) = (BranchMode::Diff, Wait::UntilReady);
     BranchRequest { tag: Some(tag(name)), mode, children: 0, wait }
-}
-
-fn config(directory: &std::path::Path, wishes: Wishes) -> EngineConfig {
-    let under = |name: &str| directory.join(name);
-    let image = under("images/plain");
-    fs::create_dir_all(&image).unwrap();
-    let json = r#"{"name":"plain","content_hash":"h","kernel":"k","initramfs":"i",
-        "command_line":"quiet"}"#;
-    fs::write(image.join("image.json"), json).unwrap();
-    EngineConfig {
-        state_dir: under("state"),
-        hot_dir: under("hot"),
-        run_dir: under("run"),
-        image_dir: under("images"),
-        shim: under("none"),
-        launcher: under("none"),
-        isolation: crate::IsolationPolicy::None,
-        accelerator: AcceleratorChoice::Forced(Accelerator::Tcg),
-        qemu: None,
-        features: HostFeatures { write_protect: false, ..HostFeatures::ALL },
-        kvm_probe_deadline: SOON,
-        deadlines: Deadlines::default(),
-        limits: wishes.limits,
-        hot_budget: None,
-        probe: wishes.probe,
-    }
-}
-
-async fn open(config: &EngineConfig, driver: &Arc<FakeDriver>) -> Result<Engine, EngineError> {
-    let files = open_directories(config)?;
-    let identity = MachineIdentity {
-        vmm_version: "fake".to_owned(),
-        accelerator: "tcg".to_owned(),
-        cpu_model: "none".to_owned(),
-    };
-    let driver = Arc::clone(driver) as _;
-    let chosen = Chosen {
-        accelerator: Accelerator::Tcg,
-        driver,
-        identity,
-        isolation: forkd_types::Isolation::None,
-    };
-    Engine::open_on(config.clone(), files, Host::with(config, chosen)?).await
 }

@@ -5,7 +5,7 @@
 mod adoption;
 mod branch;
 mod fixture;
-mod guest;
+mod owners;
 mod snapshots;
 mod start;
 mod task;

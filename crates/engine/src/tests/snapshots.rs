@@ -1,6 +1,6 @@
 //! Snapshots: who needs them, what goes with them, what becomes of their files.
 
-use forkd_types::SnapshotStatus;
+use forkd_types::{Owner, SnapshotStatus};
 use forkd_vmm::fake::{Call, Fault};
 
 use super::fixture::{Fixture, request, tag, template};
@@ -31,7 +31,7 @@ async fn a_snapshot_made_later_under_a_tag_that_was_freed_has_no_earlier_depende
     lab.engine.delete_snapshot(&tag("b"), DeletePolicy::Force).await.unwrap();
     lab.write(&source.id, 2);
     lab.branch(&source.id, "b").await.unwrap();
-    assert_eq!(lab.engine.dependents(&tag("b")).names(), Vec::<String>::new());
+    assert_eq!(lab.engine.dependents(&tag("b")).names(&Owner::default()), Vec::<String>::new());
     lab.engine.delete_snapshot(&tag("b"), DeletePolicy::Refuse).await.unwrap();
     assert_eq!(lab.word(&child.id), 1, "it keeps what it was started from");
 }

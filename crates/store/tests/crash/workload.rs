@@ -346,6 +346,7 @@ fn blank_row(tag: &SnapshotTag, content: String, parent: Option<SnapshotTag>) ->
         },
         figures: None,
         error: None,
+        shared: false,
     }
 }
 

@@ -7,10 +7,13 @@ from ._core.failure import ApiError
 
 __all__ = [
     "BY_CODE",
+    "AdminOnlyError",
     "BadRequestError",
     "BootFailedError",
     "CaptureFailedError",
     "ChainTooDeepError",
+    "CrossSiteError",
+    "DaemonBusyError",
     "GuestFailedError",
     "GuestFileNotFoundError",
     "GuestRefusedError",
@@ -28,6 +31,7 @@ __all__ = [
     "NoSpaceError",
     "NoTerminalError",
     "NotJsonError",
+    "NotYoursError",
     "OperationCancelledError",
     "OperationNotCancellableError",
     "OperationNotFoundError",
@@ -78,6 +82,30 @@ class PeerRefusedError(ApiError):
     """
 
     code = "peer_refused"
+
+
+class NotYoursError(ApiError):
+    """A shared snapshot belongs to somebody else. Status 403; remedy: fork it, and branch or
+    compact what you get; only its owner and admins may remove it.
+    """
+
+    code = "not_yours"
+
+
+class AdminOnlyError(ApiError):
+    """Only an admin may do that. Status 403; remedy: use a token that the daemon's token file
+    marks `admin`, or the Unix socket as the daemon's user.
+    """
+
+    code = "admin_only"
+
+
+class CrossSiteError(ApiError):
+    """A web page of another site sends the request. Status 403; remedy: forkd answers no web
+    pages of other sites: send the request from a program.
+    """
+
+    code = "cross_site"
 
 
 class HostRefusedError(ApiError):
@@ -383,11 +411,20 @@ class SandboxBusyError(ApiError):
 class LimitReachedError(ApiError):
     """The request would exceed a limit of the daemon. Status 503; remedy: remove what you no
     longer need, wait for branches under way, or start the daemon with higher limits: `forkd
-    serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, or set
-    FORKD_MAX_SANDBOXES, FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES.
+    serve` has --max-sandboxes, --max-guest-memory-mib and --max-branches, and for each owner
+    --owner-max-sandboxes, --owner-max-guest-memory-mib and --owner-max-disk-mib, or set
+    variables such as FORKD_MAX_SANDBOXES.
     """
 
     code = "limit_reached"
+
+
+class DaemonBusyError(ApiError):
+    """Other requests hold the memory that there is for bodies. Status 503; remedy: other
+    requests send much at once: try again; the header Retry-After says when.
+    """
+
+    code = "daemon_busy"
 
 
 class InputWaitsError(ApiError):
@@ -418,6 +455,9 @@ BY_CODE: dict[str, type[ApiError]] = {
     "bad_request": BadRequestError,
     "unauthorized": UnauthorizedError,
     "peer_refused": PeerRefusedError,
+    "not_yours": NotYoursError,
+    "admin_only": AdminOnlyError,
+    "cross_site": CrossSiteError,
     "host_refused": HostRefusedError,
     "route_not_found": RouteNotFoundError,
     "snapshot_not_found": SnapshotNotFoundError,
@@ -458,6 +498,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "guest_failed": GuestFailedError,
     "sandbox_busy": SandboxBusyError,
     "limit_reached": LimitReachedError,
+    "daemon_busy": DaemonBusyError,
     "input_waits": InputWaitsError,
     "guest_silent": GuestSilentError,
     "no_space": NoSpaceError,

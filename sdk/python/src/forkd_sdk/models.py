@@ -272,6 +272,9 @@ class Operation:
 
     error: ErrorBody | None = None
 
+    owner: str | None = None
+    """To whom it belongs."""
+
     sandbox_id: str | None = None
     """The sandbox that it works on."""
 
@@ -383,7 +386,7 @@ class Sandbox:
     """Its name, `sb-` and twelve hexadecimal digits."""
 
     snapshot_tag: str
-    """The snapshot that it was started from."""
+    """The snapshot that it was started from; `OWNER/TAG` for another owner's."""
 
     state: SandboxState
     """Where it stands in its life."""
@@ -410,6 +413,9 @@ class Sandbox:
     """The network namespace that its VMM has for itself, such as `/proc/4711/ns/net`; null when
     it was not asked for, or is gone with the VMM.
     """
+
+    owner: str | None = None
+    """To whom it belongs."""
 
     pid: int | None = None
     """Process id of its VMM."""
@@ -449,7 +455,7 @@ class Snapshot:
     """Whether it can be used. Sandboxes start from ready ones only."""
 
     tag: str
-    """Its name."""
+    """Its name; `OWNER/TAG` for another owner's."""
 
     branched_from: str | None = None
     """The sandbox that it was branched from; absent for a template."""
@@ -502,6 +508,9 @@ class Snapshot:
     operation_id: str | None = None
     """The operation that makes it, while its status is `writing`."""
 
+    owner: str | None = None
+    """To whom it belongs."""
+
     parent_tag: str | None = None
     """The snapshot whose layers it builds on."""
 
@@ -513,6 +522,9 @@ class Snapshot:
 
     ready_ms: float | None = None
     """From the request to the usable snapshot, in milliseconds."""
+
+    shared: bool | None = None
+    """Whether all owners may look at it and start from it."""
 
     stored_bytes: int | None = None
     """Bytes of those that were stored: pages of zeros are only noted."""

@@ -28,6 +28,30 @@ export class PeerRefusedError extends ApiError {
 }
 
 /**
+ * A shared snapshot belongs to somebody else. Status 403; remedy: fork it, and branch or compact
+ * what you get; only its owner and admins may remove it.
+ */
+export class NotYoursError extends ApiError {
+  static override readonly code: string = "not_yours";
+}
+
+/**
+ * Only an admin may do that. Status 403; remedy: use a token that the daemon's token file marks
+ * `admin`, or the Unix socket as the daemon's user.
+ */
+export class AdminOnlyError extends ApiError {
+  static override readonly code: string = "admin_only";
+}
+
+/**
+ * A web page of another site sends the request. Status 403; remedy: forkd answers no web pages of
+ * other sites: send the request from a program.
+ */
+export class CrossSiteError extends ApiError {
+  static override readonly code: string = "cross_site";
+}
+
+/**
  * The request names a host that is not this machine's loopback. Status 403; remedy: address the
  * daemon as 127.0.0.1 or localhost, or use its Unix socket.
  */
@@ -323,11 +347,20 @@ export class SandboxBusyError extends ApiError {
 /**
  * The request would exceed a limit of the daemon. Status 503; remedy: remove what you no longer
  * need, wait for branches under way, or start the daemon with higher limits: `forkd serve` has
- * --max-sandboxes, --max-guest-memory-mib and --max-branches, or set FORKD_MAX_SANDBOXES,
- * FORKD_MAX_GUEST_MEMORY_MIB, FORKD_MAX_BRANCHES.
+ * --max-sandboxes, --max-guest-memory-mib and --max-branches, and for each owner --owner-max-
+ * sandboxes, --owner-max-guest-memory-mib and --owner-max-disk-mib, or set variables such as
+ * FORKD_MAX_SANDBOXES.
  */
 export class LimitReachedError extends ApiError {
   static override readonly code: string = "limit_reached";
+}
+
+/**
+ * Other requests hold the memory that there is for bodies. Status 503; remedy: other requests send
+ * much at once: try again; the header Retry-After says when.
+ */
+export class DaemonBusyError extends ApiError {
+  static override readonly code: string = "daemon_busy";
 }
 
 /**
@@ -359,6 +392,9 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["bad_request", BadRequestError],
   ["unauthorized", UnauthorizedError],
   ["peer_refused", PeerRefusedError],
+  ["not_yours", NotYoursError],
+  ["admin_only", AdminOnlyError],
+  ["cross_site", CrossSiteError],
   ["host_refused", HostRefusedError],
   ["route_not_found", RouteNotFoundError],
   ["snapshot_not_found", SnapshotNotFoundError],
@@ -399,6 +435,7 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["guest_failed", GuestFailedError],
   ["sandbox_busy", SandboxBusyError],
   ["limit_reached", LimitReachedError],
+  ["daemon_busy", DaemonBusyError],
   ["input_waits", InputWaitsError],
   ["guest_silent", GuestSilentError],
   ["no_space", NoSpaceError],

@@ -178,6 +178,8 @@ export interface Operation {
   /** When it ended, in seconds since 1970. */
   readonly endedAtUnix?: number | undefined;
   readonly error?: ErrorBody | undefined;
+  /** To whom it belongs. */
+  readonly owner?: string | undefined;
   /** The sandbox that it works on. */
   readonly sandboxId?: string | undefined;
   /** The snapshot that it makes, or makes durable. */
@@ -257,7 +259,7 @@ export interface Sandbox {
   readonly hostname: string;
   /** Its name, `sb-` and twelve hexadecimal digits. */
   readonly id: string;
-  /** The snapshot that it was started from. */
+  /** The snapshot that it was started from; `OWNER/TAG` for another owner's. */
   readonly snapshotTag: string;
   /** Where it stands in its life. */
   readonly state: SandboxState;
@@ -278,6 +280,8 @@ export interface Sandbox {
    * was not asked for, or is gone with the VMM.
    */
   readonly netns?: string | undefined;
+  /** To whom it belongs. */
+  readonly owner?: string | undefined;
   /** Process id of its VMM. */
   readonly pid?: number | undefined;
   /** From the request until its guest agent had confirmed the renewal, in milliseconds. */
@@ -304,7 +308,7 @@ export interface Snapshot {
   readonly durable: boolean;
   /** Whether it can be used. Sandboxes start from ready ones only. */
   readonly status: SnapshotStatus;
-  /** Its name. */
+  /** Its name; `OWNER/TAG` for another owner's. */
   readonly tag: string;
   /** The sandbox that it was branched from; absent for a template. */
   readonly branchedFrom?: string | undefined;
@@ -345,6 +349,8 @@ export interface Snapshot {
   readonly mode?: BranchMode | undefined;
   /** The operation that makes it, while its status is `writing`. */
   readonly operationId?: string | undefined;
+  /** To whom it belongs. */
+  readonly owner?: string | undefined;
   /** The snapshot whose layers it builds on. */
   readonly parentTag?: string | undefined;
   /** The pause window: from the pause request to the confirmed resume, in milliseconds. */
@@ -353,6 +359,8 @@ export interface Snapshot {
   readonly phasesMs: Readonly<Record<string, number>>;
   /** From the request to the usable snapshot, in milliseconds. */
   readonly readyMs?: number | undefined;
+  /** Whether all owners may look at it and start from it. */
+  readonly shared?: boolean | undefined;
   /** Bytes of those that were stored: pages of zeros are only noted. */
   readonly storedBytes?: number | undefined;
   /** Virtual CPUs. */
@@ -411,10 +419,12 @@ export const readBranchAnswer: Reader<BranchAnswer> = object("BranchAnswer", {
   memSizeMib: perhaps("mem_size_mib", number),
   mode: perhaps("mode", text),
   operationId: perhaps("operation_id", text),
+  owner: perhaps("owner", text),
   parentTag: perhaps("parent_tag", text),
   pauseMs: perhaps("pause_ms", number),
   phasesMs: otherwise("phases_ms", map(number), () => ({})),
   readyMs: perhaps("ready_ms", number),
+  shared: perhaps("shared", truth),
   storedBytes: perhaps("stored_bytes", number),
   vcpus: perhaps("vcpus", number),
   warning: perhaps("warning", text),
@@ -493,6 +503,7 @@ export const readOperation: Reader<Operation> = object("Operation", {
   done: perhaps("done", number),
   endedAtUnix: perhaps("ended_at_unix", number),
   error: perhaps("error", (value, where) => readErrorBody(value, where)),
+  owner: perhaps("owner", text),
   sandboxId: perhaps("sandbox_id", text),
   snapshotTag: perhaps("snapshot_tag", text),
   total: perhaps("total", number),
@@ -534,6 +545,7 @@ export const readSandbox: Reader<Sandbox> = object("Sandbox", {
   memoryLimitMib: perhaps("memory_limit_mib", number),
   metadata: otherwise("metadata", map(text), () => ({})),
   netns: perhaps("netns", text),
+  owner: perhaps("owner", text),
   pid: perhaps("pid", number),
   startMs: perhaps("start_ms", number),
   ttlSecs: perhaps("ttl_secs", number),
@@ -561,10 +573,12 @@ export const readSnapshot: Reader<Snapshot> = object("Snapshot", {
   memSizeMib: perhaps("mem_size_mib", number),
   mode: perhaps("mode", text),
   operationId: perhaps("operation_id", text),
+  owner: perhaps("owner", text),
   parentTag: perhaps("parent_tag", text),
   pauseMs: perhaps("pause_ms", number),
   phasesMs: otherwise("phases_ms", map(number), () => ({})),
   readyMs: perhaps("ready_ms", number),
+  shared: perhaps("shared", truth),
   storedBytes: perhaps("stored_bytes", number),
   vcpus: perhaps("vcpus", number),
   warning: perhaps("warning", text),
@@ -596,10 +610,12 @@ export const readSnapshotInfo: Reader<SnapshotInfo> = object("SnapshotInfo", {
   memSizeMib: perhaps("mem_size_mib", number),
   mode: perhaps("mode", text),
   operationId: perhaps("operation_id", text),
+  owner: perhaps("owner", text),
   parentTag: perhaps("parent_tag", text),
   pauseMs: perhaps("pause_ms", number),
   phasesMs: otherwise("phases_ms", map(number), () => ({})),
   readyMs: perhaps("ready_ms", number),
+  shared: perhaps("shared", truth),
   storedBytes: perhaps("stored_bytes", number),
   vcpus: perhaps("vcpus", number),
   warning: perhaps("warning", text),

@@ -9,15 +9,15 @@ use forkd_protocol::{FrameDecoder, PROTOCOL_MAX, Reply, Request, decode_request,
 
 /// How guests behave.
 #[derive(Debug, Default)]
-pub(super) struct Guests {
+pub struct Guests {
     /// Greeted, they close the connection.
-    pub(super) hang_up: AtomicBool,
+    pub hang_up: AtomicBool,
     /// They confirm the identity of another sandbox.
-    pub(super) confuse_identities: AtomicBool,
+    pub confuse_identities: AtomicBool,
 }
 
 /// Serves connections until the port is closed.
-pub(super) fn serve(guests: &Arc<Guests>, port: &UnixListener) {
+pub fn serve(guests: &Arc<Guests>, port: &UnixListener) {
     while let Ok((stream, _)) = port.accept() {
         let guests = Arc::clone(guests);
         std::thread::spawn(move || converse(&guests, stream));
@@ -32,7 +32,7 @@ fn converse(guests: &Guests, mut stream: UnixStream) {
         decoder.feed(&buffer[..count], |frame| {
             let Ok(frame) = frame else { return };
             if let Ok(request) = decode_request(frame.message) {
-                encode_reply(frame.request_id, &answer(guests, request), &mut replies).unwrap();
+                encode_reply(frame.request_id, &answer(guests, request), &mut replies).ok();
             }
         });
         if guests.hang_up.load(Ordering::Relaxed) || stream.write_all(&replies).is_err() {
@@ -62,6 +62,9 @@ fn answer(guests: &Guests, request: Request) -> Reply {
             let instance_id = if other { "sb-000000000000".to_owned() } else { instance_id };
             Reply::Renewed { instance_id, clock_step_ns: 0, hooks: Vec::new() }
         }
-        other => panic!("no test asks for {other:?}"),
+        other => Reply::Error {
+            code: "refused".to_owned(),
+            message: format!("no test asks for {other:?}"),
+        },
     }
 }
