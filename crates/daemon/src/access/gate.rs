@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, CONNECTION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -102,6 +102,8 @@ pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: 
 
 fn refuse(failure: Failure) -> Response {
     let mut response = failure.into_response();
+    // Who is not let in keeps no place: HTTP/1 closes the connection after this answer.
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     if response.status() == axum::http::StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
@@ -271,6 +273,7 @@ mod tests {
                 let answer = ask(&app, path, FAR, header).await;
                 assert_eq!(answer.status(), 401, "{path} {header:?}");
                 assert_eq!(answer.headers()[WWW_AUTHENTICATE], "Bearer");
+                assert_eq!(answer.headers()[CONNECTION], "close");
             }
         }
         for given in [format!("Bearer {TOKEN}"), format!("bearer  {TOKEN} ")] {
