@@ -9,6 +9,7 @@ mod every_route_is_asked_for_by_a_verb;
 mod exit_codes_tell_forkd_from_the_program;
 mod forkd;
 mod local_users_cannot_get_in_the_way;
+mod logs_say_what_is_missing;
 mod main_job_works_from_the_command_line;
 mod models_use_sandboxes_over_mcp;
 mod network_access_needs_a_token;

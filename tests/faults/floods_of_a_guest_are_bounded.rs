@@ -1,10 +1,10 @@
 //! Goal: a guest that floods its console, or the output of its programs, costs the host a bounded
 //! amount of memory, keeps answering, and can be branched; its child's console works.
 //!
-//! Method: the guest's kernel writes to the serial port until more than what is kept has been written, while
-//! the memory of the process that the engine runs in is watched. Programs write without end to readers
-//! that take nothing, and to requests that collect. Breaks when what a guest writes is kept
-//! without a bound, or a console that was full at the branch point stays silent.
+//! Method: the guest's kernel writes to the serial port until more than what is kept has been
+//! written, while the memory of the process that the engine runs in is watched. Programs write
+//! without end to readers that take nothing, and to requests that collect. Breaks when what a guest
+//! writes is kept without a bound, or a console that was full at the branch point stays silent.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
 //! Goal: a guest whose kernel panics takes its agent and its VMM with it: the sandbox is `dead`
-//! with a reason, its console is kept, a branch of it is refused, and nothing is left when it is removed.
+//! with a reason, its console is kept, a branch of it is refused, and nothing is left when it is
+//! removed.
 //!
 //! Method: the guest is told to panic. Breaks when the end of the VMM is missed, or a request waits
 //! without end.

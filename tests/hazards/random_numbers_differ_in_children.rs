@@ -1,5 +1,5 @@
-//! Goal: children of one snapshot do not draw the same random numbers: in `eval`, `random`, `ssl` and
-//! `uuid` differ without a hook; in a program that ran at the branch point, what comes from the
+//! Goal: children of one snapshot do not draw the same random numbers: in `eval`, `random`, `ssl`
+//! and `uuid` differ without a hook; in a program that ran at the branch point, what comes from the
 //! kernel differs.
 //!
 //! Method: twenty children draw as the first thing they do, from generators that the source has
@@ -26,7 +26,8 @@ const PROGRAM: &str = "import os, random, time, uuid
 random.random()
 open('/tmp/ready', 'w').close()
 while not os.path.exists('/tmp/go'): time.sleep(0.01)
-with open('/tmp/new', 'w') as out: print(random.random(), uuid.uuid4().hex, os.urandom(8).hex(), file=out)
+drawn = random.random(), uuid.uuid4().hex, os.urandom(8).hex()
+with open('/tmp/new', 'w') as out: print(*drawn, file=out)
 os.rename('/tmp/new', '/tmp/drawn')
 ";
 

@@ -18,8 +18,8 @@ use super::{GuestError, OUTPUT_WINDOW_BYTES, REQUESTS_MAX};
 
 const READ_BYTES: usize = 64 * 1024;
 
-/// After a read that had nothing for anybody: a guest that sends only such gets no more than a small
-/// part of a processor.
+/// After a read that had nothing for anybody: a guest that sends only such gets no more than a
+/// small part of a processor.
 const REST: Duration = Duration::from_millis(1);
 
 /// Replies that one request can have waiting: its credit in the smallest frames, and those few

@@ -40,8 +40,8 @@ pub enum GuestError {
     },
     /// A program that the image runs in every child has failed. Its name comes from the guest.
     #[error(
-        "the hook `{name}` in `/etc/forkd/on-fork.d/` ended with exit code {exit_code}; mend it, or \
-         let its name end in `.optional` if a child may do without it"
+        "the hook `{name}` in `/etc/forkd/on-fork.d/` ended with exit code {exit_code}; mend it, \
+         or let its name end in `.optional` if a child may do without it"
     )]
     HookFailed {
         /// File name.

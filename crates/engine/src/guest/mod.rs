@@ -8,9 +8,9 @@
 //! * Every wait has a deadline, but for what a background process or a watch tells next; the loss
 //!   of the connection fails every request under way.
 //! * Memory is bounded: a request buffers at most its credit window, collected output at most
-//!   [`OUTPUT_BYTES_MAX`], an unfinished frame at most one frame. All requests to one guest together
-//!   have bounds too; see `budget`. A guest that sends more than it was allowed loses that request,
-//!   not the daemon.
+//!   [`OUTPUT_BYTES_MAX`], an unfinished frame at most one frame. All requests to one guest
+//!   together have bounds too; see `budget`. A guest that sends more than it was allowed loses that
+//!   request, not the daemon.
 //! * Nothing that a guest sends reaches a request that it was not addressed to, nor one of an
 //!   earlier connection: replies count only after a `Welcome` with our nonce.
 //! * While a [`QuiesceGuard`] lives, not one byte is written to the VM's socket, and QEMU has read

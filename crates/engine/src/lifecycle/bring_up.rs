@@ -108,7 +108,8 @@ async fn renew(agent: &GuestAgent, id: &SandboxId, tag: &SnapshotTag) -> Result<
     agent.hello(limit::RENEW_DEADLINE).await.map_err(unconfirmed)?;
     let renewal = agent.renew(&identity, limit::RENEW_DEADLINE).await.map_err(unconfirmed)?;
     for hook in renewal.hooks.iter().filter(|hook| hook.exit_code != 0) {
-        tracing::info!(sandbox = %id, hook = %hook.name, code = hook.exit_code, "an optional hook failed");
+        let (hook, code) = (&hook.name, hook.exit_code);
+        tracing::info!(sandbox = %id, ?hook, code, "an optional hook failed");
     }
     Ok(())
 }

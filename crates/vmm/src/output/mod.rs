@@ -25,17 +25,9 @@ use forkd_types::limit::{CONSOLE_BYTES, VMM_LOG_BYTES};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 use self::drain::Stream;
+pub use self::ring::KeptOutput;
 use self::ring::Ring;
 use crate::{VmSpec, VmmError};
-
-/// What is kept of a stream: its end.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KeptOutput {
-    /// The last bytes.
-    pub bytes: Vec<u8>,
-    /// How many bytes were before them.
-    pub missing: u64,
-}
 
 /// What is kept of the console of the VM with the run directory `directory`, running or not.
 ///

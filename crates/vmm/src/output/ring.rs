@@ -14,14 +14,21 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use super::KeptOutput;
-
 /// Most bytes that are written at once.
 pub(super) const CHUNK_BYTES: usize = 64 << 10;
 
 const MAGIC: [u8; 8] = *b"fkdring1";
 const HEADER_LENGTH: usize = 16;
 const HEADER_BYTES: u64 = HEADER_LENGTH as u64;
+
+/// What is kept of a stream: its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeptOutput {
+    /// The last bytes.
+    pub bytes: Vec<u8>,
+    /// How many bytes were before them.
+    pub missing: u64,
+}
 
 /// The file, for its one writer.
 #[derive(Debug)]
