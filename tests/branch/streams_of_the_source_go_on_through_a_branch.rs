@@ -33,8 +33,8 @@ async fn lines(mut reader: OutputReader) -> (String, ProcessEnd) {
 
 async fn count_in(guest: &Guest<'_>) -> u64 {
     loop {
-        // It is empty for a moment whenever it is written.
-        if let Ok(count) = guest.sh("cat /tmp/count").await.parse() {
+        // It is not there at first, and empty for a moment whenever it is written.
+        if let Ok(count) = guest.sh("cat /tmp/count 2>/dev/null || true").await.parse() {
             return count;
         }
     }

@@ -66,14 +66,15 @@ impl Bench {
 
     /// Processes whose command lines name one of the places: daemon and VMMs.
     fn processes(&self) -> Vec<(Pid, String)> {
-        let hot = self.hot.path().to_string_lossy();
+        let places = [&self.hot, &self.temporary].map(|place| place.path().to_string_lossy());
         let all = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
             let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
             let bytes = std::fs::read(entry.path().join("cmdline")).ok()?;
             Some((pid, String::from_utf8_lossy(&bytes).replace('\0', " ")))
         });
         // The command that measures names them too.
-        all.filter(|(_, line)| line.contains(&*hot) && !line.contains("bench branch")).collect()
+        let is_ours = |line: &str| places.iter().any(|place| line.contains(&**place));
+        all.filter(|(_, line)| is_ours(line) && !line.contains("bench branch")).collect()
     }
 }
 

@@ -134,6 +134,9 @@ fn daemon(forkd: &Forkd, unit: &BTreeMap<String, Vec<String>>, counts: &Path) ->
     });
     let refused = DISPENSABLE.join(",");
     let mut command = forkd.within(Command::new("unshare"));
+    let variables = unit["Environment"].iter().filter_map(|line| line.split_once('='));
+    // The daemon has directories of its own here.
+    command.envs(variables.filter(|(name, _)| !name.ends_with("_DIR")));
     command.args(["--mount", "sh", "-c", STRICT, "sh"]);
     command.args(["strace", "-f", "-qq", "-c", "-S", "name", "-o"]).arg(counts);
     command.args(["-e", &format!("inject={refused}:error=EPERM")]);

@@ -1,7 +1,10 @@
 //! What the daemon says of itself and of its images.
 
+use forkd_types::Isolation;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use crate::Word;
 
 /// A sign of life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -20,6 +23,10 @@ pub struct Version {
     /// How guests run: `kvm` or `tcg`.
     #[serde(default)]
     pub accelerator: String,
+    /// How far the VMMs of new sandboxes are kept from the host.
+    #[serde(default)]
+    #[schema(value_type = Isolation)]
+    pub isolation: Word<Isolation>,
 }
 
 /// An image that templates can be built from.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use forkd_types::{ByteCount, SandboxState, TagName, limit};
+use forkd_types::{ByteCount, Isolation, SandboxState, TagName, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -30,6 +30,10 @@ pub struct Sandbox {
     /// The network namespace that its VMM has for itself, such as `/proc/4711/ns/net`; null when
     /// it was not asked for, or is gone with the VMM.
     pub netns: Option<String>,
+    /// How far its VMM is kept from the host.
+    #[serde(default)]
+    #[schema(value_type = Isolation)]
+    pub isolation: Word<Isolation>,
     /// Always null: guests have no network device.
     pub guest_addr: Option<String>,
     /// Where it stands in its life.

@@ -40,6 +40,7 @@ pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox, reader: &Owner) -> Sandbox
             .pid
             .filter(|_| sandbox.options.own_network)
             .map(|pid| format!("/proc/{pid}/ns/net")),
+        isolation: sandbox.isolation.into(),
         guest_addr: None,
         state: sandbox.state.into(),
         branch_count: sandbox.branch_count,

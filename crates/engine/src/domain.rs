@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use forkd_types::{
-    BranchMode, ByteCount, OperationId, Owner, PhaseTimes, SandboxId, SandboxState, SnapshotStatus,
-    SnapshotTag,
+    BranchMode, ByteCount, Isolation, OperationId, Owner, PhaseTimes, SandboxId, SandboxState,
+    SnapshotStatus, SnapshotTag,
 };
 
 use crate::EngineError;
@@ -131,6 +131,8 @@ pub struct Sandbox {
     pub error: Option<String>,
     /// It is dead because it reached its memory limit.
     pub memory_limit_reached: bool,
+    /// How far its VMM is kept from the host.
+    pub isolation: Isolation,
     /// What its creator wanted.
     pub options: SandboxOptions,
     /// When it will be removed, unless it is used before.

@@ -7,10 +7,10 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::StatVfsMountFlags;
+use rustix::fs::{CWD, FileType, Mode, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
@@ -39,8 +39,10 @@ pub(crate) fn build(setup: &Setup) -> Result<(), Failed> {
     rustix::mount::mount("tmpfs", root, "tmpfs", flags, TMPFS_OPTIONS)
         .map_err(failed(format!("mount a tmpfs on `{}`", root.display())))?;
     for bind in &setup.binds {
-        let is_directory = bind.from.is_dir();
-        make_place(&below(root, &bind.to), is_directory)?;
+        if bind.mounted == Mounted::Device && make_device(root, bind).is_ok() {
+            continue;
+        }
+        make_place(&below(root, &bind.to), bind.from.is_dir())?;
         mount(root, bind)?;
     }
     for place in &setup.places {
@@ -68,6 +70,29 @@ pub(crate) fn mount(root: &Path, bind: &Bind) -> Result<(), Failed> {
         Mounted::Device => MountFlags::NOEXEC,
     };
     rustix::mount::mount_remount(&to, flags, c"").map_err(failed(what()))
+}
+
+/// Makes a node for the device that every program may open, whoever may on the host: needs
+/// `CAP_MKNOD`. It is on a file system of its own, because the root's has no devices.
+fn make_device(root: &Path, bind: &Bind) -> Result<(), Failed> {
+    let to = below(root, &bind.to);
+    let what = || format!("make `{}`", to.display());
+    let device = fs::metadata(&bind.from).map_err(failed(what()))?.rdev();
+    let Some(directory) = to.parent() else { return Err(failed(what())(Errno::INVAL)) };
+    make_place(directory, true)?;
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    rustix::mount::mount("tmpfs", directory, "tmpfs", flags, TMPFS_OPTIONS)
+        .map_err(failed(what()))?;
+    let mode = Mode::from_raw_mode(0o666);
+    let made = rustix::fs::mknodat(CWD, &to, FileType::CharacterDevice, mode, device)
+        // The umask has taken something away.
+        .and_then(|()| rustix::fs::chmod(&to, mode));
+    if let Err(errno) = made {
+        rustix::mount::unmount(directory, UnmountFlags::DETACH).map_err(failed(what()))?;
+        return Err(failed(what())(errno));
+    }
+    rustix::mount::mount_remount(directory, flags | MountFlags::BIND | MountFlags::RDONLY, c"")
+        .map_err(failed(what()))
 }
 
 /// Makes `root` the root of the calling process, and takes away the former one.

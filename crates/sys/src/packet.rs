@@ -18,6 +18,10 @@ pub const DESCRIPTORS_MAX: usize = 32;
 /// # Errors
 /// What the kernel says; `EINVAL` for more than [`DESCRIPTORS_MAX`] descriptors.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    // Alignment leaves room for more.
+    if fds.len() > DESCRIPTORS_MAX {
+        return Err(Errno::INVAL);
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {

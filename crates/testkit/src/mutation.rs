@@ -95,7 +95,9 @@ impl Mutant {
         let Some(overlay) = self.overlay().take() else { return Ok(()) };
         let records = self.count(self.witness.records)? + RECORDS;
         wait_for(|| Ok(self.count(self.witness.records)? >= records))?;
-        let device_state = vm.spec().directory.join("late");
+        let spec = vm.spec();
+        let own = spec.confinement.jail.as_ref().map(|jail| &jail.device_state);
+        let device_state = own.unwrap_or(&spec.directory).join("late");
         let plan = PausePlan { device_state, overlay: Some(overlay) };
         vm.prepare_pause(plan)?.stop()?.save_device_state()?.freeze_disk()?.resume()?;
         Ok(())

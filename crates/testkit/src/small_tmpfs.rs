@@ -21,7 +21,8 @@ impl SmallTmpfs {
         let directory = TempDir::with_prefix("forkd-tmpfs-").expect("a directory");
         let mount_point = directory.path().join("hot");
         std::fs::create_dir(&mount_point).expect("a mount point");
-        let options = std::ffi::CString::new(format!("size={mebibytes}m")).expect("no zero byte");
+        let options =
+            std::ffi::CString::new(format!("size={mebibytes}m,mode=0700")).expect("no zero byte");
         rustix::mount::mount(
             "tmpfs",
             &mount_point,

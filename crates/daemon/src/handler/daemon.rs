@@ -25,6 +25,7 @@ pub(crate) async fn version(app: App) -> Json<Version> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         api: "v1".to_owned(),
         accelerator: app.engine.accelerator().name().to_owned(),
+        isolation: app.engine.isolation().into(),
     })
 }
 

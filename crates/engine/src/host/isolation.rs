@@ -31,7 +31,7 @@ pub(super) fn isolated(
     }
     let root = config.run_dir.join("root");
     private_directory(&root)?;
-    let started = qemu::launcher(config.launcher.clone(), &tools, accelerator, root);
+    let started = qemu::QemuLauncher::start(config.launcher.clone(), &tools, accelerator, root);
     match started {
         Ok(launcher) => {
             let own_ids = launcher.has_own_ids();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_store::SandboxRow;
-use forkd_types::{ByteCount, OverlayId, SandboxState, limit};
+use forkd_types::{ByteCount, Isolation, OverlayId, SandboxState, limit};
 use forkd_vmm::{
     Confinement, Disk, RamBacking, RunState, Start, Vm, VmSpec, VmmError, limit_was_reached,
 };
@@ -46,7 +46,9 @@ impl Lifecycle {
             SandboxState::Paused => (SandboxState::Paused, RunState::Paused),
             _ => (SandboxState::Running, RunState::Running),
         };
+        let confined = Confinement { jail: record.jail.clone(), ..Confinement::default() };
         let sandbox = Sandbox {
+            isolation: confined.isolation(),
             pid: process_number(pid),
             state,
             branch_count: record.branch_count,
@@ -204,6 +206,7 @@ fn described(row: &SandboxRow) -> Sandbox {
         started_in: None,
         error: None,
         memory_limit_reached: false,
+        isolation: Isolation::None,
         options: row.options.clone().into(),
         expires_at: None,
     }

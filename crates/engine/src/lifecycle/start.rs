@@ -80,6 +80,7 @@ impl Lifecycle {
             started_in: None,
             error: None,
             memory_limit_reached: false,
+            isolation: self.host.isolation,
             options,
             expires_at: None,
         };

@@ -252,7 +252,7 @@ impl Scene {
         }
         let state = names(&self.path("state"));
         let known = |name: &String| {
-            name.starts_with("registry.") || ["layers", "overlays"].contains(&name.as_str())
+            name.starts_with("registry.") || ["layers", "overlays", "vms"].contains(&name.as_str())
         };
         assert!(state.iter().all(known), "{what}: {state:?}");
     }

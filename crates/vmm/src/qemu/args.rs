@@ -23,7 +23,8 @@ pub(crate) struct Listeners {
 const TCG_CACHE_MIB: u32 = 64;
 
 /// QEMU's own filter of system calls, with all that it can deny.
-const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+pub(super) const SANDBOX: &str =
+    "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// The machine: no PCI, no legacy devices that a Linux guest does not need.
 pub(crate) const MACHINE: &str = "microvm,memory-backend=ram,suppress-vmdesc=on";
@@ -41,8 +42,8 @@ pub fn cpu_model(accelerator: Accelerator) -> &'static str {
     }
 }
 
-/// The arguments after the program's name.
-pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners) -> Vec<OsString> {
+/// The arguments after the program's name; with QEMU's own filter of system calls if `sandbox`.
+pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners, sandbox: bool) -> Vec<OsString> {
     let mut args = Args::default();
     // Tells whose process this is; see `process::processes_in`. Commas in values are doubled.
     args.pair("-name", &spec.directory.to_string_lossy().replace(',', ",,"));
@@ -74,7 +75,7 @@ pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners) -> Vec<OsString> {
         args.pair("-chardev", &format!("socket,id=monitor{number},fd={fd},server=on,wait=off"));
         args.pair("-mon", &format!("chardev=monitor{number},mode=control"));
     }
-    if spec.confinement.jail.is_some() {
+    if sandbox {
         args.pair("-sandbox", SANDBOX);
     }
     if spec.start == Start::Load {
@@ -265,7 +266,8 @@ mod tests {
     }
 
     fn line(spec: &VmSpec) -> String {
-        let args = arguments(spec, Listeners { agent: 9, console: 8, monitors: [3, 4, 5, 6, 7] });
+        let args =
+            arguments(spec, Listeners { agent: 9, console: 8, monitors: [3, 4, 5, 6, 7] }, false);
         args.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 

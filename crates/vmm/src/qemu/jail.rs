@@ -225,8 +225,10 @@ pub(super) fn take_overlay(path: &Path, jail: &Jail) {
 pub(super) fn freeze(path: &Path) -> Result<(), VmmError> {
     let failed = |source| VmmError::file("freeze disk overlay", path, source);
     let file = open_own(path).map_err(failed)?;
-    let own = (rustix::process::geteuid(), rustix::process::getegid());
-    rustix::fs::fchown(&file, Some(own.0), Some(own.1)).map_err(|errno| failed(errno.into()))?;
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    if file.metadata().map_err(failed)?.uid() != user.as_raw() {
+        rustix::fs::fchown(&file, Some(user), Some(group)).map_err(|e| failed(e.into()))?;
+    }
     file.set_permissions(fs::Permissions::from_mode(FROZEN)).map_err(failed)
 }
 

@@ -9,6 +9,7 @@ mod commands;
 mod disk;
 mod flatten;
 mod jail;
+mod launcher;
 mod monitor;
 mod process;
 mod resync;
@@ -17,33 +18,19 @@ mod version;
 mod vm;
 mod window;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use forkd_launcher::{Launcher, LauncherConfig};
 use rustix::process::Pid;
 
 pub use args::cpu_model;
 pub use commands::missing_commands;
+pub use launcher::QemuLauncher;
 #[cfg(feature = "fuzzing")]
 pub(crate) use monitor::Monitor;
 pub use version::{default_program, version};
 pub use vm::QemuVm;
 
-use crate::{Accelerator, Driver, RunState, Vm, VmSpec, VmmError, VmmTools};
-
-/// Starts a launcher for VMMs of `tools`. Their roots are built on the empty directory `root`.
-///
-/// # Errors
-/// When this host does not permit what it needs; the error names it, with the remedy.
-pub fn launcher(
-    program: PathBuf,
-    tools: &VmmTools,
-    accelerator: Accelerator,
-    root: PathBuf,
-) -> Result<Launcher, VmmError> {
-    let setup = jail::setup(&tools.program, &tools.shim, accelerator, root)?;
-    Ok(Launcher::start(LauncherConfig { program, setup })?)
-}
+use crate::{Driver, RunState, Vm, VmSpec, VmmError, VmmTools};
 
 /// The driver of QEMU.
 #[derive(Debug, Clone)]

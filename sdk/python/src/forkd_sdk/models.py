@@ -24,9 +24,11 @@ __all__ = [
     "FileKind",
     "Health",
     "Image",
+    "Isolation",
     "KnownBranchMode",
     "KnownEventType",
     "KnownFileKind",
+    "KnownIsolation",
     "KnownOperationKind",
     "KnownOperationState",
     "KnownProcessState",
@@ -242,6 +244,12 @@ class Image:
     """Its name."""
 
 
+KnownIsolation: TypeAlias = Literal["none", "namespaces", "full"]
+"""The words of `Isolation` that this version knows."""
+Isolation: TypeAlias = KnownIsolation | str
+"""How far a VMM is kept from its host."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """A long request: it can be looked at, waited for and, up to some point, cancelled."""
@@ -403,6 +411,9 @@ class Sandbox:
     idle_timeout_secs: int | None = None
     """Seconds from its last use to its removal."""
 
+    isolation: Isolation | None = None
+    """How far its VMM is kept from the host."""
+
     memory_limit_mib: int | None = None
     """The most memory that its VMM may have on the host; null when it is not limited."""
 
@@ -554,6 +565,9 @@ class Version:
 
     accelerator: str | None = None
     """How guests run: `kvm` or `tcg`."""
+
+    isolation: Isolation | None = None
+    """How far the VMMs of new sandboxes are kept from the host."""
 
 
 @dataclass(frozen=True, kw_only=True)

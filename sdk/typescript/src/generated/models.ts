@@ -157,6 +157,11 @@ export interface Image {
   readonly name: string;
 }
 
+/** The words of `Isolation` that this version knows. */
+export type KnownIsolation = "none" | "namespaces" | "full";
+/** How far a VMM is kept from its host. */
+export type Isolation = KnownIsolation | (string & {});
+
 /** A long request: it can be looked at, waited for and, up to some point, cancelled. */
 export interface Operation {
   /** When it began, in seconds since 1970. */
@@ -271,6 +276,8 @@ export interface Sandbox {
   readonly guestAddr?: string | undefined;
   /** Seconds from its last use to its removal. */
   readonly idleTimeoutSecs?: number | undefined;
+  /** How far its VMM is kept from the host. */
+  readonly isolation?: Isolation | undefined;
   /** The most memory that its VMM may have on the host; null when it is not limited. */
   readonly memoryLimitMib?: number | undefined;
   /** Its creator's words. */
@@ -394,6 +401,8 @@ export interface Version {
   readonly version: string;
   /** How guests run: `kvm` or `tcg`. */
   readonly accelerator?: string | undefined;
+  /** How far the VMMs of new sandboxes are kept from the host. */
+  readonly isolation?: Isolation | undefined;
 }
 
 export const readBranchAnswer: Reader<BranchAnswer> = object("BranchAnswer", {
@@ -542,6 +551,7 @@ export const readSandbox: Reader<Sandbox> = object("Sandbox", {
   expiresAtUnix: perhaps("expires_at_unix", number),
   guestAddr: perhaps("guest_addr", text),
   idleTimeoutSecs: perhaps("idle_timeout_secs", number),
+  isolation: perhaps("isolation", text),
   memoryLimitMib: perhaps("memory_limit_mib", number),
   metadata: otherwise("metadata", map(text), () => ({})),
   netns: perhaps("netns", text),
@@ -625,4 +635,5 @@ export const readVersion: Reader<Version> = object("Version", {
   api: needed("api", text),
   version: needed("version", text),
   accelerator: perhaps("accelerator", text),
+  isolation: perhaps("isolation", text),
 });

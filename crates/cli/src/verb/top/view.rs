@@ -163,6 +163,7 @@ mod tests {
     use super::*;
     use crate::samples::Samples;
     use forkd_api::{Sandbox, Snapshot, Version};
+    use forkd_types::Isolation;
 
     fn sandbox(id: &str) -> Sandbox {
         serde_json::from_value(serde_json::json!({
@@ -179,7 +180,12 @@ mod tests {
             forkd_vmm_memory_bytes{kind=\"shared\"} 3145728\n\
             forkd_branches_total{mode=\"live\",result=\"ready\"} 2\n";
         Frame {
-            version: Version { version: "1.0".into(), api: "v1".into(), accelerator: "tcg".into() },
+            version: Version {
+                version: "1.0".into(),
+                api: "v1".into(),
+                accelerator: "tcg".into(),
+                isolation: Isolation::Full.into(),
+            },
             sandboxes: (0..sandboxes).map(|number| sandbox(&format!("sb-{number}"))).collect(),
             samples: Samples::parse(text),
         }
