@@ -41,7 +41,7 @@ pub(crate) fn violations(pid: u32, others: &[u32]) -> Vec<String> {
 fn of_thread(thread: &Path, found: &mut Vec<String>) {
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         let capabilities = field(thread, set);
-        if capabilities.trim_start_matches('0') != "" {
+        if !capabilities.trim_start_matches('0').is_empty() {
             found.push(format!("{set} is {capabilities}"));
         }
     }

@@ -54,9 +54,10 @@ pub(crate) fn remedy(step: Option<Step>, errno: i32, own_ids: bool) -> &'static 
         }
         _ if own_ids => "run the daemon as root, or with --isolation best",
         _ => {
-            "permit user namespaces to unprivileged users (sysctl kernel.unprivileged_userns_clone=1, \
-             on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0), run the daemon as root, or \
-             use --isolation best"
+            "permit user namespaces to unprivileged users (sysctl \
+             kernel.unprivileged_userns_clone=1, on Ubuntu \
+             kernel.apparmor_restrict_unprivileged_userns=0), run the daemon as root, or use \
+             --isolation best"
         }
     }
 }

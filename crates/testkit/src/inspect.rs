@@ -105,7 +105,8 @@ impl Lab {
         };
         let ram = fs::File::create(spec.ram.path()).expect("a RAM file");
         ram.set_len(spec.memory.get()).expect("a RAM file");
-        let tools = VmmTools { program, shim: config.shim.clone(), launcher: None };
+        let tools =
+            VmmTools { program, shim: config.shim.clone(), launcher: None, own_filter: false };
         qemu::QemuVm::start(spec, &tools).expect("the VM starts")
     }
 }

@@ -25,8 +25,8 @@ named! {
     Isolation or None {
         /// Not: it may do what the daemon's user may do.
         None = "none",
-        /// It sees its own files alone, in namespaces of its own, and can make few system calls. Its
-        /// user is the daemon's.
+        /// It sees its own files alone, in namespaces of its own, and can make few system calls.
+        /// Its user is the daemon's.
         Namespaces = "namespaces",
         /// As `namespaces`, and it has a user of its own.
         Full = "full",

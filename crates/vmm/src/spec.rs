@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use forkd_launcher::Launcher;
 use forkd_types::{ByteCount, Isolation, limit::Deadlines};
 use serde::{Deserialize, Serialize};
 
 use crate::MemoryLimit;
-use crate::qemu::QemuLauncher;
 
 /// What executes guest instructions. Device state is bound to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -45,7 +45,9 @@ pub struct VmmTools {
     /// The preload library.
     pub shim: PathBuf,
     /// Starts VMMs that have a [`Jail`]; without it they are refused.
-    pub launcher: Option<Arc<QemuLauncher>>,
+    pub launcher: Option<Arc<Launcher>>,
+    /// QEMU was built with a filter of system calls of its own. Debian's microVM build was not.
+    pub own_filter: bool,
 }
 
 /// What the firmware hands control to.

@@ -72,8 +72,8 @@ pub(crate) struct Places {
         env = "FORKD_ISOLATION",
         value_parser = one_of::<IsolationPolicy>(&[
             ("required", "QEMU reaches nothing but its own files, or forkd does not start"),
-            ("best", "The same, but where the host does not permit it, QEMU runs as a plain process"),
-            ("none", "QEMU runs as a plain process of your user"),
+            ("best", "The same; where the host does not permit it, QEMU is a plain process"),
+            ("none", "QEMU is a plain process of your user"),
         ]),
         value_name = "POLICY",
         hide_env_values = true

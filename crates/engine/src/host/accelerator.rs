@@ -65,7 +65,7 @@ pub(super) async fn choose(config: &EngineConfig) -> Result<Chosen, EngineError>
 /// The programs that a VMM is started with.
 pub(super) fn tools(config: &EngineConfig, accelerator: Accelerator) -> VmmTools {
     let program = config.qemu.clone().unwrap_or_else(|| qemu::default_program(accelerator));
-    VmmTools { program, shim: config.shim.clone(), launcher: None }
+    VmmTools { program, shim: config.shim.clone(), launcher: None, own_filter: false }
 }
 
 /// Boots an image on KVM, or repeats what was found since the host booted. Any image does: its root

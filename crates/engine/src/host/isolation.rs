@@ -1,7 +1,5 @@
 //! How far VMMs are kept from this host: by a launcher, if there may be one.
 
-use std::sync::Arc;
-
 use forkd_store::private_directory;
 use forkd_types::{Isolation, SandboxId};
 use forkd_vmm::{Accelerator, VmmTools, qemu};
@@ -23,7 +21,7 @@ pub(crate) fn vmm_user(id: &SandboxId) -> u32 {
 /// Gives `tools` a launcher as the configuration wants it. Tells how far VMMs are isolated by it.
 pub(super) fn isolated(
     config: &EngineConfig,
-    mut tools: VmmTools,
+    tools: VmmTools,
     accelerator: Accelerator,
 ) -> Result<(VmmTools, Isolation), EngineError> {
     if config.isolation == IsolationPolicy::None {
@@ -31,11 +29,10 @@ pub(super) fn isolated(
     }
     let root = config.run_dir.join("root");
     private_directory(&root)?;
-    let started = qemu::QemuLauncher::start(config.launcher.clone(), &tools, accelerator, root);
-    match started {
-        Ok(launcher) => {
-            let own_ids = launcher.has_own_ids();
-            tools.launcher = Some(Arc::new(launcher));
+    let launcher = config.launcher.clone();
+    match qemu::with_launcher(tools.clone(), launcher, accelerator, root) {
+        Ok(tools) => {
+            let own_ids = tools.launcher.as_ref().is_some_and(|launcher| launcher.has_own_ids());
             Ok((tools, if own_ids { Isolation::Full } else { Isolation::Namespaces }))
         }
         Err(error) if config.isolation == IsolationPolicy::Best => {

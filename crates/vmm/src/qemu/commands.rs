@@ -135,6 +135,7 @@ mod tests {
             program: program.into(),
             shim: "/dev/null".into(),
             launcher: None,
+            own_filter: false,
         };
         for program in ["/nonexistent/qemu", "true"] {
             let error = missing_commands(&tools(program), directory.path()).unwrap_err();

@@ -24,7 +24,7 @@ use rustix::process::Pid;
 
 pub use args::cpu_model;
 pub use commands::missing_commands;
-pub use launcher::QemuLauncher;
+pub use launcher::with_launcher;
 #[cfg(feature = "fuzzing")]
 pub(crate) use monitor::Monitor;
 pub use version::{default_program, version};

@@ -69,8 +69,7 @@ impl Process {
         let shim_number = numbers[2 + Role::COUNT];
 
         let group = spec.confinement.memory.as_ref().map(MemoryCgroup::make).transpose()?;
-        let filters = tools.launcher.as_ref().is_some_and(|launcher| launcher.has_filter());
-        let sandbox = spec.confinement.jail.is_some() && filters;
+        let sandbox = spec.confinement.jail.is_some() && tools.own_filter;
         let start = Beginning {
             arguments: args::arguments(spec, listeners, sandbox),
             descriptors: sockets.into_iter().zip(numbers).collect(),
