@@ -169,6 +169,10 @@ fn execute(job: &Job, fds: &mut [Option<OwnedFd>]) -> Failed {
     if let Err(error) = command.fd_mappings(mappings) {
         return Failed { what, source: std::io::Error::other(error) };
     }
+    // The launcher's standard streams too, unless they are given.
+    if let Err(source) = clone::close_on_exec_from(0) {
+        return Failed { what, source };
+    }
     Failed { what, source: command.exec() }
 }
 
