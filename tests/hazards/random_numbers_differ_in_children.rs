@@ -33,6 +33,7 @@ os.rename('/tmp/new', '/tmp/drawn')
 
 #[test]
 fn what_twenty_children_draw_differs() {
+    let _turn = crate::one_at_a_time();
     block_on(async {
         let lab = Lab::shared().await;
         let source = lab.python().await;
@@ -84,6 +85,7 @@ sys.modules['numpy.random'] = types.SimpleNamespace(seed=lambda: told.append(1))
 
 #[test]
 fn a_child_whose_hook_fails_is_destroyed_unless_the_hook_is_optional() {
+    let _turn = crate::one_at_a_time();
     block_on(async {
         let lab = Lab::new().await;
         let source = lab.tiny().await;

@@ -26,6 +26,7 @@ fn now() -> Duration {
 
 #[test]
 fn twenty_children_differ_in_entropy_and_names_and_know_the_time() {
+    let _turn = crate::one_at_a_time();
     block_on(async {
         let lab = Lab::shared().await;
         let source = lab.tiny().await;

@@ -9,6 +9,7 @@ use forkd_testkit::{Lab, block_on};
 
 #[test]
 fn a_child_that_does_not_confirm_is_never_seen_and_leaves_no_process() {
+    let _turn = crate::one_at_a_time();
     block_on(async {
         let lab = Lab::new().await;
         let source = lab.tiny().await;

@@ -199,8 +199,9 @@ impl Process {
             // Collects the exit status, so that no zombie remains.
             let this = WaitId::PidFd(self.pidfd.as_fd());
             let reaped = rustix::process::waitid(this, WaitIdOptions::EXITED);
+            let was_child = std::mem::take(&mut self.is_child);
             // One that was adopted is our child only if it was released in this very process.
-            if let (true, Err(errno)) = (self.is_child, reaped) {
+            if let (true, Err(errno)) = (was_child, reaped) {
                 tracing::error!(pid = self.pid.as_raw_nonzero(), %errno, "cannot reap a VMM");
             }
         } else {
