@@ -138,7 +138,9 @@ fn describe(kind: &str, result: Result<(), ClientError>) -> String {
     match result {
         Ok(()) => "done".to_owned(),
         Err(ClientError::Api(failure)) => {
-            let documented = matches!(failure.status, 400..=499 | 503);
+            // On a busy host a guest may not answer in time.
+            let silent = failure.code == "guest_silent";
+            let documented = silent || matches!(failure.status, 400..=499 | 503);
             assert!(documented, "{kind}: {} {}: {failure}", failure.status, failure.code);
             assert!(!failure.hint.is_empty(), "{kind}: {failure}");
             failure.code

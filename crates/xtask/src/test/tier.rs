@@ -30,8 +30,9 @@ const AT_ONCE: &str = "--test-threads=2";
 /// The test programs that take longest, the longest first: none shall be left alone at the end.
 const LONGEST: [&str; 4] = ["vm_branch", "vm_faults", "vm_prove", "vm_cli"];
 
-/// Programs of the VM tier that run at the same time.
-const VM_PROGRAMS_AT_ONCE: usize = 2;
+/// Programs of the VM tier that run at the same time: with two, guests beside another lane did not
+/// answer in time.
+const VM_PROGRAMS_AT_ONCE: usize = 1;
 
 /// How long the tier searches in each fuzz target; `make fuzz SECONDS=` for longer.
 const FUZZ_SECONDS: u64 = 8;
