@@ -10,10 +10,19 @@
 #![expect(clippy::missing_panics_doc, reason = "a check fails by panicking")]
 
 pub mod api_bodies;
+pub mod artifact;
+pub mod dns_messages;
+pub mod first_bytes;
 pub mod guest_frames;
 pub mod guest_messages;
 pub mod layer_index;
+pub mod link_frames;
 pub mod manifest;
+pub mod oci_archives;
+pub mod oci_documents;
+pub mod oci_references;
+pub mod policy_entries;
+pub mod qcow2_header;
 pub mod qmp_replies;
 
 /// One search.
@@ -28,13 +37,22 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 15] = [
     Target { name: "guest_frames", check: guest_frames::check, seeds: guest_frames::seeds },
     Target { name: "guest_messages", check: guest_messages::check, seeds: guest_messages::seeds },
     Target { name: "qmp_replies", check: qmp_replies::check, seeds: qmp_replies::seeds },
     Target { name: "manifest", check: manifest::check, seeds: manifest::seeds },
     Target { name: "layer_index", check: layer_index::check, seeds: layer_index::seeds },
+    Target { name: "qcow2_header", check: qcow2_header::check, seeds: qcow2_header::seeds },
+    Target { name: "artifact", check: artifact::check, seeds: artifact::seeds },
     Target { name: "api_bodies", check: api_bodies::check, seeds: api_bodies::seeds },
+    Target { name: "link_frames", check: link_frames::check, seeds: link_frames::seeds },
+    Target { name: "dns_messages", check: dns_messages::check, seeds: dns_messages::seeds },
+    Target { name: "first_bytes", check: first_bytes::check, seeds: first_bytes::seeds },
+    Target { name: "oci_archives", check: oci_archives::check, seeds: oci_archives::seeds },
+    Target { name: "oci_documents", check: oci_documents::check, seeds: oci_documents::seeds },
+    Target { name: "oci_references", check: oci_references::check, seeds: oci_references::seeds },
+    Target { name: "policy_entries", check: policy_entries::check, seeds: policy_entries::seeds },
 ];
 
 #[cfg(test)]

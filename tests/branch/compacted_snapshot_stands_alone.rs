@@ -94,9 +94,11 @@ fn what_cannot_be_compacted_is_refused_or_failed_and_leaves_nothing() {
         let before = (entries(&overlays), entries(&hot));
         let saved: Vec<_> =
             before.0.iter().map(|name| fs::read(overlays.join(name)).unwrap()).collect();
-        // As long as they were: only who reads them can tell.
+        // As long as they were, with their headers: only who reads all of them can tell.
         before.0.iter().zip(&saved).for_each(|(name, bytes)| {
-            fs::write(overlays.join(name), vec![b'x'; bytes.len()]).unwrap();
+            let mut bytes = bytes.clone();
+            bytes[4096..].fill(b'x');
+            fs::write(overlays.join(name), bytes).unwrap();
         });
         let error = lab.engine.compact_snapshot(&tag, &to).await.unwrap_err().to_string();
         assert!(before.0.iter().any(|name| error.contains(name.as_str())), "{error}");

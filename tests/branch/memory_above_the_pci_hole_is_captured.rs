@@ -21,7 +21,7 @@ fn a_guest_with_memory_in_two_regions_has_all_of_it_in_the_child() {
         let tag = "large".parse().unwrap();
         let request = TemplateRequest {
             tag,
-            image: "tiny".to_owned(),
+            image: forkd_engine::TemplateImage::Named("tiny".to_owned()),
             memory: ByteCount::from_mib(3584),
             vcpus: 2,
             warm: Vec::new(),

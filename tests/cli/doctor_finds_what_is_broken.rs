@@ -5,7 +5,9 @@
 //! a check looks at the wrong thing, or passes without having looked. That a good host passes is
 //! shown by `sandboxes_stay_confined`.
 
+use std::ffi::OsString;
 use std::path::Path;
+use std::process::Command;
 
 use forkd_testkit::SmallTmpfs;
 use serde_json::Value;
@@ -62,4 +64,56 @@ fn each_broken_prerequisite_is_named_with_its_remedy() {
     });
     assert!(left.concat().is_empty(), "{left:?}");
     assert_eq!(std::fs::read_dir(forkd.hot()).unwrap().count(), 0);
+}
+
+/// Nobody's rights are these: an ordinary user of the host.
+const ORDINARY: u32 = 65534;
+/// As on a host that forbids user namespaces, which is told by the same switch in one of them.
+const FORBID: &str = r#"
+    echo 0 > /proc/sys/user/max_user_namespaces
+    exec setpriv --inh-caps=-all --ambient-caps=-all "$@"
+"#;
+
+/// What doctor says of isolation to an ordinary user, here or where the host forbids namespaces.
+fn isolation(forkd: &Forkd, policy: &str, forbidden: bool) -> Value {
+    let own = |directory: tempfile::TempDir| {
+        std::os::unix::fs::chown(directory.path(), Some(ORDINARY), Some(ORDINARY)).unwrap();
+        directory
+    };
+    let home = own(tempfile::TempDir::with_prefix("fh-").unwrap());
+    let hot = own(tempfile::TempDir::with_prefix_in("fh-", "/dev/shm").unwrap());
+    let mut command = forkd.within(Command::new("setpriv"));
+    let user = ORDINARY.to_string();
+    command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+    if forbidden {
+        command.args(["unshare", "--user", "--map-current-user", "--keep-caps"]);
+        command.args(["sh", "-c", FORBID, "sh"]);
+    }
+    command.arg(forkd.command(&[]).get_program()).args(["doctor", "--json"]);
+    command.env("FORKD_HOME", home.path()).env("FORKD_HOT_DIR", hot.path());
+    // Nothing is booted: that is shown elsewhere, and takes a while.
+    command.env("FORKD_ISOLATION", policy).env("FORKD_IMAGE_DIR", "/nonexistent");
+    let output = command.output().unwrap();
+    let checks: Vec<Value> = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let left = std::fs::read_dir(home.path().join("run")).unwrap().flatten();
+    assert_eq!(left.map(|entry| entry.file_name()).collect::<Vec<_>>(), Vec::<OsString>::new());
+    find(&checks, "isolation").clone()
+}
+
+#[test]
+fn the_level_of_isolation_is_told_and_the_switch_that_forbids_it() {
+    let forkd = Forkd::new();
+    for (policy, forbidden, outcome, detail, remedy) in [
+        ("best", false, "warn", "`namespaces`", "as root"),
+        ("none", false, "warn", "this host permits `namespaces`", "FORKD_ISOLATION"),
+        ("best", true, "warn", "create a user namespace", "user.max_user_namespaces is 0"),
+        ("required", true, "fail", "create a user namespace", "user.max_user_namespaces is 0"),
+    ] {
+        let check = isolation(&forkd, policy, forbidden);
+        assert_eq!(check["outcome"], outcome, "{check}");
+        for (field, words) in [("detail", detail), ("remedy", remedy)] {
+            assert!(check[field].as_str().unwrap().contains(words), "{words}: {check}");
+        }
+    }
 }

@@ -6,7 +6,8 @@
 //! asks for another route than the one that it is for.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -15,7 +16,7 @@ use crate::terminal::end_of;
 
 #[test]
 fn every_route_is_asked_for_by_a_verb() {
-    let forkd = Forkd::new();
+    let forkd = Forkd::with_variables(&[("FORKD_PREVIEW_LISTEN", "127.0.0.1:0")]);
     assert_eq!(forkd.json(&["version"])["daemon"], serde_json::Value::Null, "it starts none");
     assert!(forkd.ok(&["images", "-q"]).contains("tiny"));
     forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
@@ -23,6 +24,10 @@ fn every_route_is_asked_for_by_a_verb() {
     sandboxes(&forkd, &id);
     files(&forkd, &id);
     processes(&forkd, &id);
+    network(&forkd, &id);
+    private_networks(&forkd, &id);
+    secrets(&forkd);
+    ports(&forkd, &id);
     snapshots(&forkd, &id);
     tree(&forkd, &id);
     told_by_the_daemon(&forkd, &id);
@@ -46,6 +51,22 @@ fn sandboxes(forkd: &Forkd, id: &str) {
     let (errors, code) = forkd.refused(&["resume", id, "sb-000000000000"]);
     assert!(errors.contains("sb-000000000000") && code == 1, "{errors}");
     assert_eq!(forkd.json(&["info", id])["state"], "running", "the other one is resumed");
+}
+
+fn secrets(forkd: &Forkd) {
+    let mut set = forkd.command(&["secret", "set", "KEY", "--env", "THE_KEY"]);
+    assert!(set.env("THE_KEY", "sk-1").status().unwrap().success());
+    let key = forkd.home().join("key");
+    std::fs::write(&key, "sk-2\n").unwrap();
+    forkd.ok(&["secret", "set", "OTHER", "--file", key.to_str().unwrap()]);
+    assert_eq!(forkd.ok(&["secret", "ls", "-q"]), "KEY\nOTHER");
+    assert!(!forkd.json(&["secret", "ls"]).to_string().contains("sk-"));
+    std::fs::write(&key, "sk-3\nsk-4\n").unwrap();
+    let (errors, _) = forkd.refused(&["secret", "set", "OTHER", "--file", key.to_str().unwrap()]);
+    assert!(errors.contains("one line") && !errors.contains("sk-"), "{errors}");
+    let (errors, code) = forkd.refused(&["secret", "rm", "KEY", "NEVER"]);
+    assert!(errors.contains("`NEVER`") && code == 1, "{errors}");
+    assert_eq!(forkd.ok(&["secret", "ls", "-q"]), "OTHER");
 }
 
 fn files(forkd: &Forkd, id: &str) {
@@ -85,7 +106,7 @@ fn files(forkd: &Forkd, id: &str) {
 }
 
 fn processes(forkd: &Forkd, id: &str) {
-    let script = "read name; echo hello $name; echo told >&2; sleep 1000";
+    let script = "read name; echo told >&2; echo hello $name; sleep 1000";
     let process = forkd.ok(&["process", "start", id, "--stdin", "--", "sh", "-c", script]);
     assert_eq!(forkd.ok(&["ps", id, "-q"]), process);
     let of = |verb: &'static str| ["process", verb, id, process.as_str()];
@@ -123,6 +144,66 @@ fn processes(forkd: &Forkd, id: &str) {
     assert_eq!((&last["event"], &last["data"]["exit_code"]), (&"exit".into(), &0.into()));
 }
 
+fn network(forkd: &Forkd, id: &str) {
+    forkd.ok(&["network", "set", id, "--allow", "api.example.com:443", "--deny", "198.51.100.7"]);
+    let policy = forkd.json(&["network", "show", id]);
+    assert_eq!(policy["allow_out"], serde_json::json!(["api.example.com:443"]), "{policy}");
+    let shown = forkd.ok(&["net", "show", id]);
+    assert!(shown.contains("198.51.100.7") && shown.contains("cannot be reached"), "{shown}");
+    let resolve = "python3 -c \"import socket; socket.gethostbyname('other.example.com')\" || true";
+    forkd.ok(&["exec", id, "--", "sh", "-c", resolve]);
+    let refused = forkd.json(&["network", "log", id, "--refused", "--last", "1"]);
+    assert_eq!(refused["name"], "other.example.com", "{refused}");
+    let log = forkd.ok(&["net", "log", id]);
+    assert!(log.contains("refused  udp   -                      other.example.com"), "{log}");
+    let (error, _) = forkd.refused(&["network", "set", id, "--allow", "10.0.0.0/8"]);
+    assert!(error.contains("forkd serve --network any"), "{error}");
+}
+
+fn private_networks(forkd: &Forkd, id: &str) {
+    assert_eq!(forkd.ok(&["network", "create", "team"]), "team");
+    let (error, _) = forkd.refused(&["network", "create", "team"]);
+    assert!(error.contains("`team` exists") && error.contains("hint:"), "{error}");
+    let name = format!("{id}.team.forkd.internal");
+    assert_eq!(forkd.ok(&["network", "join", id, "team"]), name);
+    assert_eq!(forkd.ok(&["network", "ls", "-q"]), "team");
+    let members = forkd.ok(&["network", "ls", "team"]);
+    assert!(members.contains(&name) && members.contains("10.43.0.1"), "{members}");
+    assert!(forkd.ok(&["info", id]).contains(&format!("{name} (10.43.0.1)")));
+    assert!(forkd.ok(&["network", "show", id]).contains("team"));
+    forkd.ok(&["network", "leave", id, "team"]);
+    let set = forkd.json(&["network", "set", id, "--join", "team"]);
+    assert_eq!(set["allow_out"][0], "api.example.com:443", "nothing else has changed: {set}");
+    forkd.ok(&["network", "leave", id, "team"]);
+    let (error, _) = forkd.refused(&["network", "leave", id, "team"]);
+    assert!(error.contains("is no member"), "{error}");
+    let (error, code) = forkd.refused(&["network", "rm", "team", "never"]);
+    assert!(error.contains("`never`") && code == 1, "{error}");
+}
+
+fn ports(forkd: &Forkd, id: &str) {
+    forkd.ok(&["eval", id, "import socket; s = socket.create_server(('127.0.0.1', 8080))"]);
+    assert_eq!(forkd.ok(&["ports", id, "-q"]), "8080");
+    let mut forward = forkd
+        .command(&["--json", "port", id, "8080", "--local", "0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let json = serde_json::Deserializer::from_reader(forward.stdout.take().unwrap());
+    let told: serde_json::Value = json.into_iter().next().unwrap().unwrap();
+    assert_eq!((&told["sandbox"], &told["port"]), (&id.into(), &8080.into()));
+    let mut open = TcpStream::connect(told["local"].as_str().unwrap()).unwrap();
+    let accept = "connection, peer = s.accept(); connection.sendall(b'!'); peer[0]";
+    assert_eq!(forkd.ok(&["eval", id, accept]), "'127.0.0.1'");
+    // The request has been answered when this comes.
+    open.read_exact(&mut [0]).unwrap();
+    forward.kill().unwrap();
+    forward.wait().unwrap();
+    let url = forkd.ok(&["port", id, "8080", "--preview", "--ttl", "5m"]);
+    assert!(url.starts_with(&format!("http://8080-{id}.localhost:")), "{url}");
+    forkd.ok(&["port", id, "8080", "--revoke"]);
+}
+
 fn snapshots(forkd: &Forkd, id: &str) {
     let branch = forkd.ok(&["-q", "branch", id, "--tag", "b", "-n", "1", "--measure-diff"]);
     let child = branch.lines().nth(1).unwrap().to_owned();
@@ -134,6 +215,16 @@ fn snapshots(forkd: &Forkd, id: &str) {
     assert_eq!(code, 1, "it has not happened");
     forkd.ok(&["snapshot", "compact", "b", "--to", "alone"]);
     forkd.ok(&["-q", "snapshot", "rm", "alone"]);
+    let file = forkd.home().join("b.tar");
+    let file = file.to_str().unwrap();
+    assert_eq!(forkd.ok(&["snapshot", "export", "b", file]), file);
+    assert_eq!(forkd.ok(&["snapshot", "import", file, "--tag", "again"]), "again");
+    forkd.ok(&["-q", "snapshot", "rm", "again"]);
+    let key = forkd.ok(&["key"]);
+    forkd.ok(&["key", "trust", "ann", &key]);
+    assert_eq!(forkd.ok(&["key", "ls", "-q"]), "ann");
+    forkd.ok(&["key", "rm", "ann"]);
+    assert_eq!(forkd.ok(&["key", "ls", "-q"]), "");
 }
 
 fn tree(forkd: &Forkd, id: &str) {
@@ -144,6 +235,7 @@ fn tree(forkd: &Forkd, id: &str) {
     // The source was put back to its branch: that is where it comes from now.
     assert_eq!(drawn[..2], ["t", "└─ b"], "{text}");
     assert_eq!(drawn.len(), 5, "{text}");
+    assert!(text.contains("reaches "), "{text}");
     let nodes = forkd.json(&["tree"]);
     let node = |name: &str| {
         let all = nodes.as_array().unwrap();
@@ -169,9 +261,13 @@ fn told_by_the_daemon(forkd: &Forkd, id: &str) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(events.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains(id) || line.contains("lost"), "{line}");
+    let mut lines = BufReader::new(events.stdout.take().unwrap()).lines();
+    let lost = lines.next().unwrap().unwrap();
+    assert!(lost.contains("lost"), "{lost}");
+    // Of the name that was not resolved.
+    let refused = lines.find(|line| line.as_ref().unwrap().contains("sandbox.refused")).unwrap();
+    assert!(refused.unwrap().contains(id));
+    drop(lines);
     // Its reader is gone, which it notices with the next event.
     forkd.ok(&["rm", id]);
     assert_eq!(end_of(&mut events), Some(0));

@@ -77,10 +77,12 @@ fn what_a_session_leaves_is_for_its_owner_alone() {
         for found in inside {
             let Ok(facts) = fs::symlink_metadata(&found) else { continue };
             seen += 1;
-            // What its VMM can read, below directories that nobody else can enter.
-            let is_vmms = found.components().any(|part| part.as_os_str() == "vms")
+            // What its VMM or the gateway can read, below directories that nobody else can enter.
+            let is_handed_over = found
+                .components()
+                .any(|part| part.as_os_str() == "vms" || part.as_os_str() == "netd")
                 || found.extension().is_some_and(|end| end == "qcow2");
-            if is_vmms {
+            if is_handed_over {
                 continue;
             }
             let (owner, mode) = (facts.uid(), facts.mode() & 0o7777);

@@ -8,27 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
-
 use crate::forkd::Forkd;
+use crate::processes::{kill_and_wait, runs};
 
 const SOON: Duration = Duration::from_secs(120);
-
-fn runs(pid: u64) -> bool {
-    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // A zombie that nobody has waited for yet has ended.
-    state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
-}
-
-fn kill_and_wait(pid: u64) {
-    let process = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
-    rustix::process::kill_process(process, Signal::KILL).unwrap();
-    let begun = Instant::now();
-    while runs(pid) {
-        assert!(begun.elapsed() < SOON, "process {pid} does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 fn sh(forkd: &Forkd, sandbox: &str, command: &str) -> String {
     forkd.ok(&["exec", sandbox, "--", "/bin/sh", "-c", command])

@@ -229,3 +229,71 @@ fn a_missing_or_cut_overlay_is_refused_by_name() {
         chain.works("all overlays are back").await;
     });
 }
+
+/// Where extensions of the header of an overlay begin, and how many bytes QEMU fills with one.
+const EXTENSIONS: std::ops::Range<usize> = 112..112 + 8 + 0x180;
+
+/// The header of an overlay, made to name the file at `name` as the one that holds its clusters.
+fn with_data_file(mut bytes: Vec<u8>, name: &str) -> Vec<u8> {
+    let extension = |kind: u32, data: &[u8]| {
+        let length = u32::try_from(data.len()).unwrap();
+        [&kind.to_be_bytes(), &length.to_be_bytes(), data].concat()
+    };
+    let mut planted = extension(0x4441_5441, name.as_bytes());
+    planted.resize(planted.len().next_multiple_of(8), 0);
+    planted.extend(extension(0x1234_5678, &vec![0; EXTENSIONS.len() - planted.len() - 8]));
+    bytes[EXTENSIONS].copy_from_slice(&planted);
+    bytes[79] |= 4;
+    bytes
+}
+
+/// The same, made to name it as what lies below.
+fn with_backing_file(mut bytes: Vec<u8>, name: &str) -> Vec<u8> {
+    let at = 2048;
+    bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
+    bytes[8..16].copy_from_slice(&(at as u64).to_be_bytes());
+    bytes[16..20].copy_from_slice(&u32::try_from(name.len()).unwrap().to_be_bytes());
+    bytes
+}
+
+/// What `qemu-img` finds that an image consists of, under its own name for it.
+fn named_in(path: &Path) -> String {
+    let mut info = std::process::Command::new("qemu-img");
+    let output = info.args(["info", "--output=json"]).arg(path).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn an_overlay_whose_header_names_a_file_of_the_host_is_refused_by_name() {
+    block_on(async {
+        let mut chain = Chain::new().await;
+        let secret = chain.lab.config().run_dir.join("secret");
+        fs::write(&secret, vec![b's'; 1 << 20]).unwrap();
+        let secret = secret.to_str().unwrap();
+        let overlay = chain.overlays.first().unwrap().clone();
+        let path = chain.lab.config().state_dir.join(format!("overlays/{overlay}.qcow2"));
+        let good = fs::read(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        for (plant, words) in [
+            (with_data_file as fn(Vec<u8>, &str) -> Vec<u8>, "the external data file"),
+            (with_backing_file, "the backing file"),
+        ] {
+            // Written as by the VMM that has it open: in place, when the daemon knows the content.
+            fs::write(&path, plant(good.clone(), secret)).unwrap();
+            assert!(named_in(&path).contains(secret), "QEMU does not see what was planted");
+            let to: SnapshotTag = "compacted".parse().unwrap();
+            let error = chain.lab.engine.compact_snapshot(&chain.tag, &to).await.unwrap_err();
+            let said = error.to_string();
+            for part in [&overlay, words, secret] {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+            fs::write(&path, &good).unwrap();
+            chain.restart().await;
+            fs::write(&path, plant(good.clone(), secret)).unwrap();
+            chain.refused(&overlay, words).await;
+            fs::write(&path, &good).unwrap();
+            chain.restart().await;
+            chain.works("the header is its own again").await;
+        }
+    });
+}

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bad_input_is_named_with_a_remedy;
+mod changed_image_is_refused_by_name;
 mod crashed_host_loses_nothing_durable;
 mod damaged_ancestor_is_refused_by_name;
 mod dropped_pause_resumes;

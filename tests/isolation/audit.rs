@@ -33,12 +33,13 @@ pub(crate) fn violations(pid: u32, others: &[u32]) -> Vec<String> {
     }
     of_descriptors(pid, &mut found);
     of_limits(pid, &mut found);
+    of_cgroups(pid, &mut found);
     found.sort();
     found.dedup();
     found
 }
 
-fn of_thread(thread: &Path, found: &mut Vec<String>) {
+pub(crate) fn of_thread(thread: &Path, found: &mut Vec<String>) {
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         let capabilities = field(thread, set);
         if !capabilities.trim_start_matches('0').is_empty() {
@@ -86,9 +87,12 @@ fn of_limits(pid: u32, found: &mut Vec<String>) {
         let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_whitespace().nth(1)?.parse().ok()
     };
-    for (name, most) in
-        [("Max core file size", 0), ("Max processes", 512), ("Max open files", 1024)]
-    {
+    for (name, most) in [
+        ("Max core file size", 0),
+        ("Max file size", 16 << 30),
+        ("Max processes", 512),
+        ("Max open files", 1024),
+    ] {
         if hard(name).is_none_or(|limit| limit > most) {
             found.push(format!("{name} is {:?}", hard(name)));
         }
@@ -99,7 +103,22 @@ fn of_limits(pid: u32, found: &mut Vec<String>) {
     }
 }
 
-fn field(process: &Path, name: &str) -> String {
+/// Each controller that limits a VMM is in a group of its own.
+fn of_cgroups(pid: u32, found: &mut Vec<String>) {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let limiting = groups.lines().filter(|line| {
+        let controllers = line.split(':').nth(1).unwrap_or_default();
+        controllers.split(',').any(|name| ["memory", "cpu", "pids"].contains(&name))
+    });
+    let unified = groups.lines().filter(|line| line.starts_with("0::"));
+    let all: Vec<&str> = limiting.collect();
+    let all = if all.is_empty() { unified.collect() } else { all };
+    for line in all.iter().filter(|line| !line.contains("/forkd-")) {
+        found.push(format!("it is in the cgroup {line}"));
+    }
+}
+
+pub(crate) fn field(process: &Path, name: &str) -> String {
     let status = fs::read_to_string(process.join("status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_default().trim().to_owned()

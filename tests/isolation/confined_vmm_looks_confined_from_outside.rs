@@ -25,10 +25,17 @@ fn all_hold(lab: &Lab, when: &str) {
 #[test]
 fn a_vmm_stays_confined_over_branch_rollback_and_another_daemon() {
     block_on(async {
-        let first = Lab::new().await;
+        let first = Lab::with_config(&Lab::hot_directory(), |config| {
+            config.limits.standby = 1;
+        })
+        .await;
         assert_eq!(first.engine.isolation(), Isolation::Full);
         let tag = first.template("tiny", 128).await;
-        let (guest, _sibling) = (first.one(&tag).await, first.one(&tag).await);
+        let guest = first.one(&tag).await;
+        first.wait_until("a VMM stands by", || first.engine.standby_pids().len() == 1).await;
+        let [stood_by] = first.engine.standby_pids()[..] else { panic!("two stand by") };
+        let sibling = first.one(&tag).await;
+        assert_eq!(pid(&first, &sibling), stood_by);
         all_hold(&first, "after the start");
         let (branch, _children) = guest.branch_into(2).await;
         all_hold(&first, "after a branch");

@@ -15,7 +15,8 @@ use crate::audit::violations;
 use crate::prisoner::{Attempt, attempt, lab, pid};
 
 /// Each step, and a word of what shows that it is missing.
-const STEPS: [(&str, &str); 8] = [
+const STEPS: [(&str, &str); 9] = [
+    ("cgroups", "cgroup"),
     ("oom_score", "oom_score_adj"),
     ("namespaces", "net namespace"),
     ("root", "the host's files are seen"),

@@ -4,6 +4,9 @@
 
 mod audit;
 mod confined_vmm_looks_confined_from_outside;
+mod disks_of_guests_are_read_by_a_confined_program;
 mod each_step_of_the_launcher_is_needed;
+mod gateway_looks_confined_from_outside;
+mod limits_hold_for_a_vmm_that_was_taken_over;
 mod prisoner;
 mod taken_over_vmm_reaches_nothing;

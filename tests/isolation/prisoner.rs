@@ -1,6 +1,6 @@
 //! Sandboxes whose VMMs have the library that tries what a hostile VMM would try.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forkd_engine::IsolationPolicy;
@@ -61,6 +61,20 @@ pub(crate) fn attempt(lab: &Lab, guest: &Guest<'_>, name: &str, argument: &str) 
         _ if answer.is_empty() => Attempt::Ended,
         _ => panic!("{name}: {answer:?}"),
     }
+}
+
+/// The cgroup of a process with this controller.
+pub(crate) fn cgroup(pid: u32, controller: &str) -> PathBuf {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let has = |line: &&str| {
+        let controllers = line.split(':').nth(1).unwrap_or_default();
+        controllers.split(',').any(|name| name == controller)
+    };
+    let line =
+        groups.lines().find(has).or_else(|| groups.lines().find(|line| line.starts_with("0::")));
+    let path = line.and_then(|line| line.splitn(3, ':').nth(2)).unwrap().trim_start_matches('/');
+    let mounts = [format!("/sys/fs/cgroup/{controller}"), "/sys/fs/cgroup".to_owned()];
+    mounts.iter().map(|mount| Path::new(mount).join(path)).find(|path| path.is_dir()).unwrap()
 }
 
 /// The process of a sandbox's VMM.

@@ -19,6 +19,13 @@ fn the_probe_finds_kvm_and_a_branch_and_its_child_run_on_it() {
         let config = EngineConfig { accelerator: AcceleratorChoice::Auto, ..lab.config().clone() };
         let verdict = probe_kvm(&config).await;
         assert!(verdict.works, "{}", verdict.reason);
+        let only = |config: &mut EngineConfig| {
+            config.accelerator = AcceleratorChoice::KvmOnly;
+            config.limits.standby = 1;
+        };
+        let required = Lab::with_config(&Lab::hot_directory(), only).await;
+        assert_eq!(required.engine.accelerator(), Accelerator::Kvm);
+        a_vmm_that_stands_by_becomes_a_child(&required).await;
 
         let source = lab.tiny().await;
         source.sh("echo before > /tmp/word").await;
@@ -34,4 +41,22 @@ fn the_probe_finds_kvm_and_a_branch_and_its_child_run_on_it() {
             assert!(open.iter().any(|target| target.ends_with("anon_inode:kvm-vm")), "{open:?}");
         }
     });
+}
+
+/// The state that KVM keeps of a guest is loaded into a VM that is older than the guest's fork.
+async fn a_vmm_that_stands_by_becomes_a_child(lab: &Lab) {
+    let tag = lab.template("tiny", 128).await;
+    let first = lab.one(&tag).await;
+    lab.wait_until("a VMM stands by", || lab.engine.standby_pids().len() == 1).await;
+    let stood_by = lab.engine.standby_pids();
+    let child = lab.one(&tag).await;
+    let found = lab.engine.sandbox(&child.id).expect("it runs");
+    assert_eq!(found.pid, stood_by.first().copied());
+    assert_eq!(
+        child.sh("echo runs; cat /run/forkd/instance-id").await,
+        format!("runs\n{}", child.id)
+    );
+    for guest in [first, child] {
+        guest.remove().await;
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forkd_engine::{
     BranchRequest, EngineError, NoProgress, Operation, OperationKind, OperationState,
-    TemplateRequest, Wait,
+    TemplateImage, TemplateRequest, Wait,
 };
 use forkd_testkit::{Guest, Lab, block_on};
 use forkd_types::{BranchMode, BranchPhase, ByteCount, OperationId, SnapshotStatus, SnapshotTag};
@@ -52,7 +52,7 @@ async fn ended(lab: &Lab, id: &OperationId) -> OperationState {
 async fn a_template_in_its_warm_up(lab: &Lab) {
     let request = TemplateRequest {
         tag: tag("warm"),
-        image: "tiny".to_owned(),
+        image: TemplateImage::Named("tiny".to_owned()),
         memory: ByteCount::from_mib(128),
         vcpus: 1,
         warm: vec!["/bin/sleep".to_owned(), "600".to_owned()],
@@ -85,6 +85,8 @@ fn begin<'a>(
         tag: Some(tag(name)),
         mode: BranchMode::Live,
         children: 0,
+        network: None,
+        join: None,
         wait: Wait::UntilReady,
     };
     let (engine, id) = (lab.engine.clone(), source.id.clone());

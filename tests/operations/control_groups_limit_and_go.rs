@@ -1,5 +1,5 @@
-//! Goal: a process beyond the limit of its cgroup is ended, the group tells it from any
-//! other end, and no group stays that nobody uses.
+//! Goal: a process beyond the memory of its cgroup is ended, the group tells it from any other end,
+//! threads and processors are bounded too, and no group stays that nobody uses.
 //! Method: the kernel's groups, with a program in place of a VMM that keeps what it reads; here,
 //! and in a guest, whose groups are of version 2 whatever the host has.
 //! Broken by: a limit that is not set, a process that is charged elsewhere, a count that this
@@ -11,24 +11,41 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use forkd_testkit::{Lab, block_on};
 use forkd_types::ByteCount;
-use forkd_vmm::{MemoryCgroup, MemoryCgroups, MemoryLimit, limit_was_reached, try_memory_limit};
+use forkd_vmm::{Cgroup, CgroupLimits, Cgroups, Controller, VmmCgroup, sweep_cgroups, try_cgroups};
 
-const LIMIT: ByteCount = ByteCount::from_mib(16);
+const MEMORY: ByteCount = ByteCount::from_mib(16);
+const LIMITS: CgroupLimits =
+    CgroupLimits { memory: Some(MEMORY), millicpus: Some(500), threads: Some(8) };
 
-fn groups(name: &str) -> MemoryCgroups {
-    let found = MemoryCgroups::find(&format!("test-{}-{name}", std::process::id()));
-    found.expect("the VM tier needs root and cgroups that it can write")
+fn name(test: &str) -> String {
+    format!("test-{}-{test}", std::process::id())
 }
 
-fn make(group: PathBuf) -> MemoryCgroup {
-    MemoryCgroup::make(&MemoryLimit { bytes: LIMIT, cgroup: group }).unwrap()
+/// The cgroups of the VM `vm` of the test `test`.
+fn plan(test: &str, vm: &str) -> VmmCgroup {
+    let cgroups = Cgroups::find(&name(test));
+    for controller in [Controller::Memory, Controller::Cpu, Controller::Pids] {
+        cgroups.require(controller).expect("the VM tier needs root and cgroups that it can write");
+    }
+    cgroups.of(vm, LIMITS).unwrap()
+}
+
+fn paths(plan: &VmmCgroup) -> Vec<PathBuf> {
+    plan.paths().map(PathBuf::from).collect()
+}
+
+fn enter(cgroup: &Cgroup, program: &str) -> Command {
+    let mut command = Command::new(program);
+    for entrance in cgroup.entrances().unwrap() {
+        forkd_sys::confine::enter_cgroup(&mut command, entrance);
+    }
+    command
 }
 
 /// How a program in the group ended that wanted so much memory.
-fn want(group: &MemoryCgroup, bytes: ByteCount) -> ExitStatus {
+fn want(cgroup: &Cgroup, bytes: ByteCount) -> ExitStatus {
     // It keeps a line until it is complete.
-    let mut command = Command::new("tail");
-    forkd_sys::confine::enter_cgroup(&mut command, group.entrance().unwrap());
+    let mut command = enter(cgroup, "tail");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     // The pipe breaks when it is ended.
@@ -38,42 +55,83 @@ fn want(group: &MemoryCgroup, bytes: ByteCount) -> ExitStatus {
 }
 
 #[test]
-fn a_process_beyond_its_limit_is_ended_and_its_group_says_so_and_goes() {
-    let path = groups("limit").cgroup_of("sb-a");
-    let group = make(path.clone());
-    assert!(want(&group, ByteCount::from_mib(4)).success());
-    assert_eq!(group.limit_reached(), None);
-    assert!(!want(&group, ByteCount::from_mib(64)).success());
-    assert_eq!(group.limit_reached(), Some(LIMIT));
-    assert!(limit_was_reached(&path));
-    drop(group);
-    assert!(!path.exists() && !limit_was_reached(&path));
+fn a_process_beyond_its_memory_is_ended_and_its_group_says_so_and_goes() {
+    let plan = plan("limit", "sb-a");
+    let cgroup = Cgroup::make(&plan).unwrap();
+    assert!(want(&cgroup, ByteCount::from_mib(4)).success());
+    assert_eq!(cgroup.memory_limit_reached(), None);
+    assert!(!want(&cgroup, ByteCount::from_mib(64)).success());
+    assert_eq!(cgroup.memory_limit_reached(), Some(MEMORY));
+    drop(cgroup);
+    assert!(paths(&plan).iter().all(|path| !path.exists()));
+    assert_eq!(plan.memory_limit_reached(), None);
+}
+
+#[test]
+fn a_program_cannot_have_more_threads_than_its_group() {
+    let plan = plan("threads", "sb-a");
+    let cgroup = Cgroup::make(&plan).unwrap();
+    let mut many = enter(&cgroup, "sh");
+    let output = many.args(["-c", "for i in 1 2 3 4 5 6 7 8 9; do sleep 3 & done; wait"]).output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("fork"), "it had nine children and a shell: {said}");
+}
+
+#[test]
+fn programs_cannot_have_more_of_the_processors_than_their_group() {
+    let plan = plan("processors", "sb-a");
+    let cgroup = Cgroup::make(&plan).unwrap();
+    // Time that the group used while it wanted two processors, beside time that passed.
+    let begun = std::time::Instant::now();
+    let busy = "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do :; done";
+    let two = format!("({busy}) & ({busy}) & wait; times");
+    let output = enter(&cgroup, "sh").args(["-c", &two]).output().unwrap();
+    let passed = begun.elapsed().as_secs_f64();
+    let used = children_seconds(&String::from_utf8(output.stdout).unwrap());
+    // Half a processor, and what a group has to spare at the beginning and the end.
+    assert!(used < 0.5 * passed + 0.3, "{used} s of {passed} s");
+}
+
+/// What `times` of the shell says of its children: minutes and seconds, in the user's code and in
+/// the kernel's.
+fn children_seconds(times: &str) -> f64 {
+    let last = times.lines().last().unwrap_or_else(|| panic!("{times}"));
+    let seconds = |time: &str| {
+        let (minutes, seconds) = time.trim_end_matches('s').split_once('m')?;
+        Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
+    };
+    last.split_whitespace().map(|time| seconds(time).unwrap_or_else(|| panic!("{times}"))).sum()
 }
 
 #[test]
 fn strays_are_swept_and_groups_of_others_and_those_in_use_are_not() {
-    let ours = groups("sweep");
-    let others = MemoryCgroups::at(ours.base().to_owned(), &format!("{}x", std::process::id()));
-    let all = [ours.cgroup_of("sb-a"), ours.cgroup_of("sb-b"), others.cgroup_of("sb-a")];
-    for group in all.clone() {
-        make(group).release();
+    let plans = [plan("sweep", "sb-a"), plan("sweep", "sb-b"), plan("sweepx", "sb-a")];
+    for plan in &plans {
+        Cgroup::make(plan).unwrap().release();
     }
-    let there = || all.each_ref().map(|group| group.exists());
-    ours.sweep(&all[1..2]);
+    let there = || plans.each_ref().map(|plan| paths(plan).iter().all(|path| path.exists()));
+    let sweep = |test: &str, keep: &[PathBuf]| {
+        for base in Cgroups::find(&name(test)).bases() {
+            sweep_cgroups(base, &name(test), keep);
+        }
+    };
+    sweep("sweep", &paths(&plans[1]));
     assert_eq!(there(), [false, true, true]);
-    ours.sweep(&[]);
-    others.sweep(&[]);
+    sweep("sweep", &[]);
+    sweep("sweepx", &[]);
     assert_eq!(there(), [false; 3]);
 }
 
 #[test]
 fn trying_it_out_leaves_nothing() {
-    let groups = groups("probe");
-    try_memory_limit(&groups).unwrap();
-    let names = std::fs::read_dir(groups.base()).unwrap().flatten();
-    let ours = format!("forkd-test-{}-probe-", std::process::id());
-    let left = names.filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours));
-    assert_eq!(left.count(), 0);
+    let cgroups = Cgroups::find(&name("probe"));
+    try_cgroups(&cgroups).unwrap();
+    let ours = format!("forkd-{}-", name("probe"));
+    for base in cgroups.bases() {
+        let names = std::fs::read_dir(base).unwrap().flatten();
+        let left = names.filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours));
+        assert_eq!(left.count(), 0, "{}", base.display());
+    }
 }
 
 /// This program without what only a debugger needs.
@@ -98,7 +156,7 @@ fn version_two_does_the_same_in_a_guest() {
             ./tests control_groups_limit_and_go --skip in_a_guest --test-threads=1; \
             find /sys/fs/cgroup -name 'forkd*'";
         let said = guest.sh(run).await;
-        assert!(said.contains("ok. 3 passed; 0 failed"), "{said}");
+        assert!(said.contains("ok. 5 passed; 0 failed"), "{said}");
         assert!(!said.contains("/forkd"), "a group is left: {said}");
         guest.remove().await;
     });

@@ -43,6 +43,8 @@ async fn limits(lab: &Lab, tag: &SnapshotTag) {
         tag: Some(wanted.clone()),
         mode: BranchMode::Live,
         children,
+        network: None,
+        join: None,
         wait: Wait::UntilReady,
     };
     assert_eq!(refused_by(lab.engine.branch(&source.id, request(2)).await), "max_guest_memory_mib");

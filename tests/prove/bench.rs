@@ -4,9 +4,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use forkd_engine::{DeletePolicy, TemplateRequest};
+use forkd_engine::{DeletePolicy, EngineConfig, TemplateImage, TemplateRequest};
 use forkd_engine::{NoProgress, Snapshot};
 use forkd_testkit::{Comparison, Guest, Lab, ReferenceProbe, Verdict};
+use forkd_types::network::NetworkLeave;
 use forkd_types::{BranchMode, ByteCount, SnapshotTag};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -36,11 +37,18 @@ impl Bench {
 
     async fn new() -> Self {
         let probe = Arc::new(ReferenceProbe::default());
-        let lab = Lab::with_probe(Arc::clone(&probe) as _).await;
+        let hot = Lab::hot_directory();
+        let with_probe = |config: &mut EngineConfig| {
+            config.probe = Some(Arc::clone(&probe) as _);
+            // Every other child is of a VMM that stood by.
+            config.limits.standby = 1;
+            config.network = NetworkLeave::Any;
+        };
+        let lab = Lab::with_config(&hot, with_probe).await;
         let template: SnapshotTag = "two-vcpus".parse().expect("a tag");
         let request = TemplateRequest {
             tag: template.clone(),
-            image: "python".to_owned(),
+            image: TemplateImage::Named("python".to_owned()),
             memory: ByteCount::from_mib(256),
             vcpus: 2,
             warm: Vec::new(),

@@ -2,11 +2,17 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use forkd_protocol::GATEWAY_ENVIRONMENT;
+
+use crate::image_defaults::ImageDefaults;
 
 /// Where programs are looked for when the request does not say otherwise.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The environment of every program: what the agent has, completed, and what the request adds.
+/// The environment of every program: what the agent has, completed, what the image says, and what
+/// the request adds.
 pub(crate) fn variables(added: &[(String, String)]) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut set = |name: &str, value: String| {
@@ -17,6 +23,18 @@ pub(crate) fn variables(added: &[(String, String)]) -> Vec<(String, String)> {
     let home = std::env::var("HOME").ok().filter(|home| home != "/");
     set("HOME", home.unwrap_or_else(|| "/root".to_owned()));
     set("LANG", std::env::var("LANG").unwrap_or_else(|_| "C.UTF-8".to_owned()));
+    let image = ImageDefaults::get();
+    if let Some(home) = image.user().ok().flatten().and_then(|user| user.home) {
+        set("HOME", home);
+    }
+    for (name, value) in &image.variables {
+        set(name, value.clone());
+    }
+    // It may come after this process has begun, and a program may change it.
+    let named = std::fs::read_to_string(GATEWAY_ENVIRONMENT).unwrap_or_default();
+    for (name, value) in named.lines().filter_map(|line| line.split_once('=')) {
+        set(name, value.to_owned());
+    }
     for (name, value) in added {
         set(name, value.clone());
     }
@@ -33,8 +51,19 @@ fn search_path() -> String {
 
 /// The working directory of programs whose request names none.
 pub(crate) fn default_directory() -> &'static Path {
+    if let Some(directory) = &ImageDefaults::get().directory {
+        return directory;
+    }
     let home = Path::new("/root");
     if home.is_dir() { home } else { Path::new("/") }
+}
+
+/// Makes a program run as the user that the image names.
+pub(crate) fn become_user(command: &mut Command) -> Result<(), String> {
+    if let Some(user) = ImageDefaults::get().user()? {
+        forkd_sys::user::run_as(command, user.id, user.group, &user.groups);
+    }
+    Ok(())
 }
 
 /// Why a program cannot be run.
@@ -72,7 +101,9 @@ fn check(file: PathBuf) -> Result<PathBuf, Unresolved> {
 
 /// The Python interpreter of the image.
 pub(crate) fn python() -> Option<PathBuf> {
-    resolve("python3", &search_path(), Path::new("/")).ok()
+    let named = ImageDefaults::get().variables.iter().rfind(|(name, _)| name == "PATH");
+    let path = named.map_or_else(search_path, |(_, path)| path.clone());
+    resolve("python3", &path, Path::new("/")).ok()
 }
 
 #[cfg(test)]

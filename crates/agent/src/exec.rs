@@ -343,6 +343,8 @@ fn prepare(spec: &Spec) -> Result<Command, Refusal> {
     let mut command = Command::new(file);
     std::os::unix::process::CommandExt::arg0(&mut command, program);
     command.args(arguments).current_dir(directory).env_clear().envs(environment);
+    environment::become_user(&mut command)
+        .map_err(|problem| Refusal::new(code::BAD_REQUEST, problem))?;
     Ok(command)
 }
 

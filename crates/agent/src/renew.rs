@@ -2,69 +2,70 @@
 //!
 //! Two guests from one snapshot are equal in everything until this ran. It confirms only when every
 //! step took effect; the daemon destroys a guest that does not confirm.
+//!
+//! Under emulation every line of code that a child runs for the first time is translated, in the
+//! kernel too. So what a renewal needs is opened when the machine starts, and it touches no disk.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, mpsc};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use forkd_protocol::{HookReport, Reply, code};
+use forkd_protocol::code;
 use rustix::time::{ClockId, Timespec, clock_settime};
 
 use crate::active::Refusal;
-use crate::environment;
-use crate::process::Processes;
-use crate::sync::lock;
-
-/// Where an image puts programs that must run in every new child.
-const HOOKS: &str = "/etc/forkd/on-fork.d";
-
-/// Where programs in the guest find the id of their sandbox.
-const INSTANCE_ID: &str = "/run/forkd/instance-id";
-
-const HOOK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
-
-const SIGKILL: i32 = 9;
-/// As of `timeout(1)`.
-const EXIT_TIMED_OUT: i32 = 124;
-/// As of a shell.
-const EXIT_NOT_RUN: i32 = 126;
+use crate::hooks;
+use crate::identity::{Identity, IdentityFiles};
 
 const NANOS: i64 = 1_000_000_000;
 
-/// One renewal at a time.
-static UNDER_WAY: Mutex<()> = Mutex::new(());
-
-/// The new identity.
-pub(crate) struct Identity {
-    pub(crate) instance_id: String,
-    pub(crate) hostname: String,
-    pub(crate) machine_id: String,
-    pub(crate) wall_clock_unix_ns: i64,
-    pub(crate) entropy: Vec<u8>,
-    pub(crate) hook_timeout: Option<Duration>,
+/// An identity that is in effect.
+pub(crate) struct Taken {
+    /// How far the wall clock moved.
+    pub(crate) clock_step_ns: i64,
+    /// Programs that must run before the renewal is over.
+    pub(crate) hooks: Vec<PathBuf>,
 }
 
-/// Takes the identity. The reply says that all of it is in effect.
-pub(crate) fn renew(processes: &Processes, identity: &Identity) -> Result<Reply, Refusal> {
-    check(identity)?;
-    let _alone = lock(&UNDER_WAY);
-    let step = |name: &'static str| {
-        move |error: io::Error| Refusal::new(code::RENEW_FAILED, format!("{name}: {error}"))
-    };
-    // The clock was read when the request was made: set it before anything takes time.
-    let clock_step_ns = set_clock(identity.wall_clock_unix_ns).map_err(step("wall clock"))?;
-    reseed(&identity.entropy).map_err(step("entropy"))?;
-    rustix::system::sethostname(identity.hostname.as_bytes())
-        .map_err(|errno| step("host name")(errno.into()))?;
-    write("/etc/hostname", &identity.hostname).map_err(step("/etc/hostname"))?;
-    write("/etc/machine-id", &identity.machine_id).map_err(step("/etc/machine-id"))?;
-    write(INSTANCE_ID, &identity.instance_id).map_err(step(INSTANCE_ID))?;
-    let hooks = run_hooks(processes, identity).map_err(step(HOOKS))?;
-    Ok(Reply::Renewed { instance_id: identity.instance_id.clone(), clock_step_ns, hooks })
+/// What a renewal changes, at hand.
+pub(crate) struct Renewer {
+    random: File,
+    files: IdentityFiles,
+    hooks: hooks::Folder,
+}
+
+impl Renewer {
+    /// For the machine that this process is the first one of.
+    pub(crate) fn prepare() -> io::Result<Self> {
+        let random = fs::OpenOptions::new().write(true).open("/dev/urandom")?;
+        let hooks = hooks::Folder::at(Path::new(hooks::FOLDER));
+        Ok(Self { random, files: IdentityFiles::mount()?, hooks })
+    }
+
+    /// Takes the identity. Tells what is left to do.
+    pub(crate) fn take(&self, identity: &Identity) -> Result<Taken, Refusal> {
+        check(identity)?;
+        let step = |name: &'static str| move |error: io::Error| failed(name, &error);
+        // The clock was read when the request was made: set it before anything takes time.
+        let clock_step_ns = set_clock(identity.wall_clock_unix_ns).map_err(step("wall clock"))?;
+        self.reseed(&identity.entropy).map_err(step("entropy"))?;
+        rustix::system::sethostname(identity.hostname.as_bytes())
+            .map_err(|errno| step("host name")(errno.into()))?;
+        self.files.write(identity).map_err(|(path, error)| failed(path, &error))?;
+        let hooks = self.hooks.hooks().map_err(step(hooks::FOLDER))?;
+        Ok(Taken { clock_step_ns, hooks })
+    }
+
+    /// Adds the entropy and makes the kernel use it from the next random byte on.
+    fn reseed(&self, entropy: &[u8]) -> io::Result<()> {
+        forkd_sys::random::add_entropy(&self.random, entropy)?;
+        forkd_sys::random::reseed(&self.random)
+    }
+}
+
+fn failed(step: &str, error: &io::Error) -> Refusal {
+    Refusal::new(code::RENEW_FAILED, format!("{step}: {error}"))
 }
 
 fn check(identity: &Identity) -> Result<(), Refusal> {
@@ -99,76 +100,6 @@ fn set_clock(unix_ns: i64) -> io::Result<i64> {
     let time = Timespec { tv_sec: unix_ns / NANOS, tv_nsec: unix_ns % NANOS };
     clock_settime(ClockId::Realtime, time)?;
     Ok(unix_ns.saturating_sub(before))
-}
-
-/// Adds the entropy and makes the kernel use it from the next random byte on.
-fn reseed(entropy: &[u8]) -> io::Result<()> {
-    let random = fs::OpenOptions::new().write(true).open("/dev/urandom")?;
-    forkd_sys::random::add_entropy(&random, entropy)?;
-    forkd_sys::random::reseed(&random)
-}
-
-/// Replaces a small file in one step.
-fn write(path: &str, line: &str) -> io::Result<()> {
-    let path = Path::new(path);
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    // Through a link, which some images have here.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let temporary = path.with_extension("forkd-tmp");
-    fs::write(&temporary, format!("{line}\n"))?;
-    fs::rename(&temporary, &path).or_else(|_| {
-        // A bind mount cannot be replaced, but written.
-        fs::remove_file(&temporary).ok();
-        fs::write(&path, format!("{line}\n"))
-    })
-}
-
-fn run_hooks(processes: &Processes, identity: &Identity) -> io::Result<Vec<HookReport>> {
-    let folder = match fs::read_dir(HOOKS) {
-        Ok(folder) => folder,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut hooks: Vec<PathBuf> =
-        folder.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>()?;
-    hooks.retain(|hook| {
-        fs::metadata(hook)
-            .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
-    });
-    hooks.sort();
-    Ok(hooks.iter().map(|hook| run_hook(processes, identity, hook)).collect())
-}
-
-fn run_hook(processes: &Processes, identity: &Identity, hook: &Path) -> HookReport {
-    let name = hook.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let added = [("FORKD_INSTANCE_ID".to_owned(), identity.instance_id.clone())];
-    let mut command = Command::new(hook);
-    command
-        .env_clear()
-        .envs(environment::variables(&added))
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let (told, exited) = mpsc::channel();
-    let watcher = move |exit| {
-        // The receiver is gone only when the hook's time was over.
-        told.send(exit).ok();
-    };
-    let Ok(pid) = processes.spawn(&mut command, watcher) else {
-        return HookReport { name, exit_code: EXIT_NOT_RUN };
-    };
-    let timeout = identity.hook_timeout.unwrap_or(HOOK_TIMEOUT_DEFAULT);
-    let exit_code = match exited.recv_timeout(timeout) {
-        Ok(exit) => exit.code,
-        Err(_) => {
-            processes.signal_group(pid, SIGKILL);
-            EXIT_TIMED_OUT
-        }
-    };
-    HookReport { name, exit_code }
 }
 
 #[cfg(test)]

@@ -14,24 +14,27 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::active::{Active, Refusal};
 use crate::eval::{EvalService, Job};
+use crate::identity::Identity;
 use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::pipes::{OutputPipe, drain};
 use crate::process::Processes;
+use crate::renew::{Renewer, Taken};
 use crate::sync::lock;
-use crate::{environment, exec, files, log, power, renew, terminal, tree, watch};
+use crate::{environment, exec, files, hooks, log, ports, power, relay, terminal, tree, watch};
 
 const REQUEST_STACK_BYTES: usize = 256 * 1024;
 
 const READ_BYTES: usize = 32 * 1024;
 
 /// What this process is to the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// PID 1: the machine's identity and life are ours.
     Init {
         /// The root file system is a disk.
         has_root_disk: bool,
+        /// Gives the machine an identity. None when it cannot, which its log tells.
+        renewer: Option<Renewer>,
     },
     /// A program among others: the machine is not ours to change.
     Guest,
@@ -39,12 +42,31 @@ pub(crate) enum Standing {
 
 struct Server {
     standing: Standing,
+    facts: Facts,
     outbox: Arc<Outbox>,
     processes: Arc<Processes>,
     eval: Arc<EvalService>,
     table: Mutex<HashMap<u64, Arc<Active>>>,
     running: AtomicU32,
     frames_rejected: AtomicU64,
+}
+
+/// What a greeting is answered with, besides the greeting's own. Nothing of it changes.
+struct Facts {
+    kernel_release: String,
+    boot_id: String,
+    python: bool,
+}
+
+impl Facts {
+    fn read() -> Self {
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        Self {
+            kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
+            boot_id: boot_id.unwrap_or_default().trim_end().to_owned(),
+            python: environment::python().is_some(),
+        }
+    }
 }
 
 /// A request's place in the table and in the count; both end with it.
@@ -86,6 +108,7 @@ fn start(link: &Arc<dyn Link>, standing: Standing) -> std::io::Result<Arc<Server
         .spawn(move || queue.write_to(&*port))?;
     Ok(Arc::new(Server {
         standing,
+        facts: Facts::read(),
         outbox,
         processes,
         eval,
@@ -171,8 +194,55 @@ impl Server {
                 }
                 Ok(())
             }
+            Request::Renew {
+                instance_id,
+                hostname,
+                machine_id,
+                wall_clock_unix_ns,
+                entropy,
+                hook_timeout_ms,
+            } => {
+                let hook_timeout = limit(hook_timeout_ms);
+                let identity = Identity {
+                    instance_id,
+                    hostname,
+                    machine_id,
+                    wall_clock_unix_ns,
+                    entropy,
+                    hook_timeout,
+                };
+                self.renew(id, identity)
+            }
             other => self.begin(id, other),
         }
+    }
+
+    /// Takes a new identity at once: a thread of its own would cost more than the rest. Only hooks
+    /// get one, because they take as long as they like.
+    fn renew(self: &Arc<Self>, id: u64, identity: Identity) -> Result<(), Refusal> {
+        let Standing::Init { renewer, .. } = &self.standing else {
+            return Err(not_init());
+        };
+        let renewer = renewer.as_ref().ok_or_else(|| {
+            Refusal::new(
+                code::RENEW_FAILED,
+                "this machine could not prepare for it when it started",
+            )
+        })?;
+        // Before anybody can ask for code to be run in what is a child now.
+        self.eval.machine_was_renewed();
+        let Taken { clock_step_ns, hooks } = renewer.take(&identity)?;
+        let confirm =
+            move |instance_id, hooks| Reply::Renewed { instance_id, clock_step_ns, hooks };
+        if hooks.is_empty() {
+            self.outbox.push_direct(id, &confirm(identity.instance_id, Vec::new()));
+            return Ok(());
+        }
+        let running = self.enter(id, 0)?;
+        in_thread("hooks", move || {
+            let reports = hooks::run(&running.server.processes, &identity, &hooks);
+            running.active.send(&confirm(identity.instance_id, reports), || {});
+        })
     }
 
     /// Starts a new epoch: older requests are forgotten, and their output with them.
@@ -196,16 +266,16 @@ impl Server {
             );
             return Err(Refusal::new(code::UNSUPPORTED, message));
         }
-        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let Facts { kernel_release, boot_id, python } = &self.facts;
         let welcome = Reply::Welcome {
             protocol,
             nonce,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-            kernel_release: rustix::system::uname().release().to_string_lossy().into_owned(),
-            boot_id: boot_id.unwrap_or_default().trim_end().to_owned(),
-            has_root_disk: self.standing == Standing::Init { has_root_disk: true },
-            python: environment::python().is_some(),
-            is_init: self.standing != Standing::Guest,
+            kernel_release: kernel_release.clone(),
+            boot_id: boot_id.clone(),
+            has_root_disk: matches!(self.standing, Standing::Init { has_root_disk: true, .. }),
+            python: *python,
+            is_init: matches!(self.standing, Standing::Init { .. }),
             epoch,
         };
         self.outbox.push_direct(id, &welcome);
@@ -257,7 +327,8 @@ impl Server {
             | Request::ReadFile { output_credit, .. }
             | Request::ListFiles { output_credit, .. }
             | Request::StatFile { output_credit, .. }
-            | Request::WatchFiles { output_credit, .. } => *output_credit,
+            | Request::WatchFiles { output_credit, .. }
+            | Request::ListPorts { output_credit } => *output_credit,
             _ => 0,
         };
         let running = self.enter(id, output_credit)?;
@@ -267,17 +338,18 @@ impl Server {
             let running = Box::new(running);
             return self.eval.submit(Job { active, code, parts, deadline, running });
         }
-        std::thread::Builder::new()
-            .name("request".to_owned())
-            .stack_size(REQUEST_STACK_BYTES)
-            .spawn(move || {
-                let leftover = perform(&running, request);
-                drop(running);
-                drain(leftover);
-            })
-            .map(drop)
-            .map_err(|error| Refusal::new(code::BUSY, format!("no thread: {error}")))
+        in_thread("request", move || {
+            let leftover = perform(&running, request);
+            drop(running);
+            drain(leftover);
+        })
     }
+}
+
+fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(REQUEST_STACK_BYTES);
+    let started = thread.spawn(work);
+    started.map(drop).map_err(|error| Refusal::new(code::BUSY, format!("no thread: {error}")))
 }
 
 /// Does a request on its own thread. Returns pipes that programs in the background still hold.
@@ -309,31 +381,10 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         Request::WatchFiles { path, recursive, output_credit: _ } => {
             watch::watch(active, &path, recursive);
         }
-        Request::Renew { .. } | Request::PowerOff {} if server.standing == Standing::Guest => {
-            let message = "this agent is not the first process of its machine";
-            active.send(&Refusal::new(code::NOT_INIT, message).into_reply(), || {});
-        }
-        Request::Renew {
-            instance_id,
-            hostname,
-            machine_id,
-            wall_clock_unix_ns,
-            entropy,
-            hook_timeout_ms,
-        } => {
-            let hook_timeout = limit(hook_timeout_ms);
-            let identity = renew::Identity {
-                instance_id,
-                hostname,
-                machine_id,
-                wall_clock_unix_ns,
-                entropy,
-                hook_timeout,
-            };
-            let reply = renew::renew(&server.processes, &identity);
-            // Before anybody can ask for code to be run in what is a child now.
-            server.eval.machine_was_renewed();
-            active.send(&reply.unwrap_or_else(Refusal::into_reply), || {});
+        Request::ListPorts { output_credit: _ } => ports::list(active),
+        Request::OpenPort { port } => relay::open(active, port),
+        Request::PowerOff {} if matches!(server.standing, Standing::Guest) => {
+            active.send(&not_init().into_reply(), || {});
         }
         Request::PowerOff {} => power::off(active, &server.outbox),
         // Done by the reader thread or by the interpreter's.
@@ -344,9 +395,14 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         | Request::Kill { .. }
         | Request::Cancel {}
         | Request::Resize { .. }
+        | Request::Renew { .. }
         | Request::Eval { .. } => {}
     }
     Vec::new()
+}
+
+fn not_init() -> Refusal {
+    Refusal::new(code::NOT_INIT, "this agent is not the first process of its machine")
 }
 
 fn limit(milliseconds: Option<u64>) -> Option<Duration> {

@@ -1,11 +1,13 @@
 //! Branching a sandbox while it runs.
 
-use forkd_types::{BranchMode, TagName, limit};
+use std::collections::BTreeSet;
+
+use forkd_types::{BranchMode, TagName, limit, network};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::check::{FieldError, within};
-use crate::{ErrorBody, Sandbox, Snapshot, Word};
+use crate::{ErrorBody, NetworkPolicy, Sandbox, Snapshot, Word};
 
 /// Takes a snapshot of a running sandbox with minimal pause and starts `n` children from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -32,6 +34,10 @@ pub struct BranchRequest {
     #[serde(default)]
     #[schema(maximum = 1000)]
     pub n: u32,
+    /// What the children may reach; by default what the source may. What is started from the
+    /// snapshot later is not concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkPolicy>,
 }
 
 const fn yes() -> bool {
@@ -40,7 +46,15 @@ const fn yes() -> bool {
 
 impl Default for BranchRequest {
     fn default() -> Self {
-        Self { tag: None, mode: None, diff: None, measure_diff: None, wait: yes(), n: 0 }
+        Self {
+            tag: None,
+            mode: None,
+            diff: None,
+            measure_diff: None,
+            wait: yes(),
+            n: 0,
+            network: None,
+        }
     }
 }
 
@@ -51,6 +65,10 @@ pub struct CheckedBranch {
     pub tag: Option<TagName>,
     /// The mode.
     pub mode: BranchMode,
+    /// What the children may reach, if that is said.
+    pub network: Option<network::NetworkPolicy>,
+    /// The private networks that the children join, if that is said.
+    pub join: Option<BTreeSet<network::NetworkName>>,
 }
 
 impl BranchRequest {
@@ -81,7 +99,12 @@ impl BranchRequest {
             None if self.measure_diff == Some(true) => BranchMode::Full,
             None => BranchMode::default(),
         };
-        Ok(CheckedBranch { tag, mode })
+        let network = NetworkPolicy::check_if_said(self.network.as_ref())?;
+        let join = self.network.as_ref().map(NetworkPolicy::joined).transpose()?.flatten();
+        if self.network.is_some() && self.n == 0 {
+            return Err(FieldError::new("network", "is for children: ask for some with `n`"));
+        }
+        Ok(CheckedBranch { tag, mode, network, join })
     }
 }
 
@@ -118,7 +141,13 @@ mod tests {
     fn an_empty_request_is_a_live_branch_that_waits() {
         let request = parse("{}");
         assert_eq!(request, BranchRequest::default());
-        assert_eq!(request.check().unwrap(), CheckedBranch { tag: None, mode: BranchMode::Live });
+        let field = |json| parse(json).check().unwrap_err().field;
+        assert_eq!(field(r#"{"network":{}}"#), "network", "there is nobody whom it is for");
+        assert_eq!(field(r#"{"n":1,"network":{"allow_out":["not a name"]}}"#), "network.allow_out");
+        assert!(parse(r#"{"n":1,"network":{}}"#).check().unwrap().network.is_some());
+        let checked =
+            CheckedBranch { tag: None, mode: BranchMode::Live, network: None, join: None };
+        assert_eq!(request.check().unwrap(), checked);
     }
 
     #[test]

@@ -93,6 +93,14 @@ catalogue! {
     /// The peer's user is neither the daemon's nor root.
     PeerRefused = "peer_refused", 403,
         "run the command as the daemon's user, or use TCP with a token";
+    /// The network policy is more than the operator permits.
+    NetworkNotPermitted = "network_not_permitted", 403,
+        "ask for less, or start the daemon with `forkd serve --network` as the error says";
+    /// Nobody here trusts the key that an artifact was signed with.
+    KeyNotTrusted = "key_not_trusted", 403,
+        "ask who exported it for the output of `forkd key`; if it is that key, trust it with \
+         `forkd key trust NAME KEY`; `forkd snapshot import --trust-once` imports what anybody \
+         has signed";
     /// A shared snapshot belongs to somebody else.
     NotYours = "not_yours", 403,
         "fork it, and branch or compact what you get; only its owner and admins may remove it";
@@ -115,6 +123,15 @@ catalogue! {
     /// No such sandbox.
     SandboxNotFound = "sandbox_not_found", 404,
         "list the sandboxes with `forkd ls`";
+    /// No such secret.
+    SecretNotFound = "secret_not_found", 404,
+        "list your secrets with `forkd secret ls`";
+    /// No such trusted key.
+    KeyNotFound = "key_not_found", 404,
+        "list the trusted keys with `forkd key ls`";
+    /// No such private network.
+    NetworkNotFound = "network_not_found", 404,
+        "list your networks with `forkd network ls`, and the members of one with its name";
     /// No such image.
     ImageNotFound = "image_not_found", 404,
         "list the images with `forkd images`";
@@ -144,6 +161,9 @@ catalogue! {
     /// The snapshot does not fit this host's QEMU, accelerator or CPU model.
     SnapshotIncompatible = "snapshot_incompatible", 409,
         "build the template again with the QEMU and accelerator in use";
+    /// An artifact needs another machine, or another build of its image.
+    ArtifactUnfit = "artifact_unfit", 409,
+        "import it on a host that is as the error says, or build the template here";
     /// Others depend on the snapshot.
     SnapshotInUse = "snapshot_in_use", 409,
         "`forkd snapshot rm --cascade` removes what depends on it too; `--force` keeps what \
@@ -182,16 +202,40 @@ catalogue! {
     /// The daemon cannot create network namespaces.
     OwnNetworkUnavailable = "own_network_unavailable", 409,
         "give the daemon CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tests \
-         it), or leave out `per_child_netns`: guests have no network device anyway";
+         it), or leave out `per_child_netns`: guests reach only what `network` allows anyway";
+    /// You have a private network of this name.
+    NetworkExists = "network_exists", 409,
+        "choose another name, or use that network: `forkd network ls` shows it";
+    /// The sandbox has no network device.
+    NoNetworkDevice = "no_network_device", 409,
+        "build its template anew: snapshots that an earlier forkd has made have no network device";
+    /// Nothing in the sandbox listens on the port.
+    PortClosed = "port_closed", 409,
+        "list what listens with `forkd ports`; a server that has just been started may need a \
+         moment";
+    /// The daemon shows no ports of sandboxes.
+    NoPreviews = "no_previews", 409,
+        "start the daemon with `forkd serve --preview-listen 127.0.0.1:8890`, or use `forkd port`, \
+         which needs no preview";
+    /// As many tokens for ports as a sandbox may have.
+    TooManyPortTokens = "too_many_port_tokens", 409,
+        "revoke those of a port with `forkd port SANDBOX PORT --revoke`, or wait until some end";
     /// The body is too large.
     RequestTooLarge = "request_too_large", 413,
         "send less at once; put large data into a file of the sandbox";
     /// The body is not declared as JSON.
     NotJson = "not_json", 415,
         "send the header `Content-Type: application/json`";
+    /// The file is no artifact, or is damaged.
+    ArtifactRefused = "artifact_refused", 422,
+        "transfer the file again, or export the snapshot again; nothing of it was kept";
     /// The sandbox's VMM reached its memory limit, and the kernel ended it.
     MemoryLimitReached = "memory_limit_reached", 422,
         "fork again with a larger `memory_limit_mib` or none; docs/limits.md says what counts";
+    /// A connection to a port is asked for by a request that cannot become one.
+    UpgradeRequired = "upgrade_required", 426,
+        "send the headers `Connection: Upgrade` and `Upgrade: tcp` over HTTP/1.1, as the SDKs and \
+         `forkd port` do";
     /// The warm-up command failed.
     WarmFailed = "warm_failed", 422,
         "run the command in a sandbox of the image to see why it fails";
@@ -213,6 +257,10 @@ catalogue! {
     /// The store failed.
     StoreFailed = "store_failed", 500,
         "check the file system of the store directory, then look at the daemon's log";
+    /// An OCI image cannot be had, or is not one.
+    ImageUnavailable = "image_unavailable", 502,
+        "check the reference, and that the daemon's user can pull it: `docker login` keeps the \
+         credentials that it uses";
     /// The guest did not come up.
     BootFailed = "boot_failed", 502,
         "read the last lines of the console in the error; the image may need more memory";
@@ -225,6 +273,15 @@ catalogue! {
     /// Too many requests wait for one sandbox.
     SandboxBusy = "sandbox_busy", 503,
         "wait for the requests under way, then try again; the header Retry-After says when";
+    /// Programs in the guest do not trust the network gateway.
+    GatewayNotTrusted = "gateway_not_trusted", 409,
+        "build its template anew with this daemon, or leave out the header rules";
+    /// The sandbox has as many connections as it may have.
+    TooManyConnections = "too_many_connections", 503,
+        "close connections that you no longer need, then try again";
+    /// The network gateway does not answer.
+    NetworkUnavailable = "network_unavailable", 503,
+        "try again: the daemon starts another gateway; its log says why one ended";
     /// The request would exceed a limit of the daemon.
     LimitReached = "limit_reached", 503,
         "remove what you no longer need, wait for branches under way, or start the daemon with \
@@ -240,6 +297,10 @@ catalogue! {
     /// The guest agent did not answer in time.
     GuestSilent = "guest_silent", 504,
         "the guest may be overloaded: try again, or look at `forkd logs`";
+    /// The guest has not answered a connection to a port in time.
+    PortSilent = "port_silent", 504,
+        "the guest may be overloaded, or a firewall in it drops packets: try again, or connect \
+         from within the sandbox with `forkd exec`";
     /// Not enough space.
     NoSpace = "no_space", 507,
         "remove sandboxes and snapshots that you no longer need, or enlarge the file system";

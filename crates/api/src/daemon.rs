@@ -23,6 +23,14 @@ pub struct Version {
     /// How guests run: `kvm` or `tcg`.
     #[serde(default)]
     pub accelerator: String,
+    /// Whether that is a security boundary by its authors' word: `kvm` is, emulation is not.
+    #[serde(default)]
+    pub security_boundary: bool,
+    /// Where previews of sandboxes' ports are: before the host come the port, `-`, the sandbox's id
+    /// and a dot. Null if the daemon has no previews.
+    #[serde(default)]
+    #[schema(example = "http://localhost:8890")]
+    pub preview_url: Option<String>,
     /// How far the VMMs of new sandboxes are kept from the host.
     #[serde(default)]
     #[schema(value_type = Isolation)]

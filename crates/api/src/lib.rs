@@ -7,20 +7,26 @@
 //! Does not do: HTTP, I/O, or decide anything. Domain types are others, so that the engine can
 //! change without the wire.
 
+mod artifact;
 mod branch;
 mod catalogue;
 mod check;
 mod command;
 mod daemon;
 mod file;
+mod network;
 mod operation;
 mod options;
+mod port;
+mod private_network;
 mod process;
 mod sandbox;
+mod secret;
 mod snapshot;
 mod text;
 mod word;
 
+pub use artifact::{Keys, TrustKey, TrustedKey};
 pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
 pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode, Reason};
 pub use check::FieldError;
@@ -30,14 +36,19 @@ pub use command::{
 };
 pub use daemon::{Health, Image, Version};
 pub use file::{FileChange, FileEntry};
+pub use network::{HeaderRule, HeaderTransform, NetworkLog, NetworkLogEntry, NetworkPolicy};
 pub use operation::{LostEvents, Operation, check_wait};
+pub use port::{CreatePortToken, Port, PortToken, UPGRADE_PROTOCOL};
+pub use private_network::{CreateNetwork, Membership, Network};
 pub use process::{
     CreateProcess, OutputData, OutputEvent, Process, ProcessExit, SignalName, SignalRequest,
     TtySize,
 };
 pub use sandbox::{CheckedCreateSandboxes, CreateSandboxes, RollbackSandbox, Sandbox};
+pub use secret::Secret;
 pub use snapshot::{
-    BuildEvent, CheckedCreateSnapshot, CompactSnapshot, CreateSnapshot, Snapshot, SnapshotInfo,
+    BuildEvent, CheckedCreateSnapshot, CheckedImage, CompactSnapshot, CreateSnapshot, Snapshot,
+    SnapshotInfo,
 };
 pub use text::{OutputText, text_to_bytes};
 pub use word::Word;

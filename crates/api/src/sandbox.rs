@@ -1,15 +1,16 @@
 //! Sandboxes: what they look like, and starting them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use forkd_types::network::{self, NetworkName};
 use forkd_types::{ByteCount, Isolation, SandboxState, TagName, limit};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::Word;
 use crate::check::{FieldError, within};
 use crate::options::{check_lifetime, check_metadata};
+use crate::{Membership, NetworkPolicy, Word};
 
 /// A sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -27,6 +28,8 @@ pub struct Sandbox {
     pub pid: Option<u32>,
     /// The most memory that its VMM may have on the host; null when it is not limited.
     pub memory_limit_mib: Option<u64>,
+    /// How many processors' time its VMM may use; null when it is not limited.
+    pub cpu_limit: Option<f64>,
     /// The network namespace that its VMM has for itself, such as `/proc/4711/ns/net`; null when
     /// it was not asked for, or is gone with the VMM.
     pub netns: Option<String>,
@@ -34,18 +37,37 @@ pub struct Sandbox {
     #[serde(default)]
     #[schema(value_type = Isolation)]
     pub isolation: Word<Isolation>,
-    /// Always null: guests have no network device.
+    /// The address of its network device, the same in every sandbox; null without a device, which
+    /// sandboxes of snapshots made by an earlier forkd do not have.
     pub guest_addr: Option<String>,
+    /// What it may reach.
+    #[serde(default)]
+    pub network: NetworkPolicy,
+    /// The private networks that it is a member of, and how other members reach it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<Membership>,
+    /// The address of a preview of it, with `{port}` in place of the port; null when the daemon
+    /// was started without previews.
+    #[serde(default)]
+    #[schema(example = "http://{port}-sb-0123456789ab.localhost:8890")]
+    pub preview_url: Option<String>,
     /// Where it stands in its life.
     #[schema(value_type = SandboxState)]
     pub state: Word<SandboxState>,
     /// Branches taken from it.
     pub branch_count: u64,
+    /// How often the network gateway has refused what it wanted to reach, since the daemon was
+    /// started.
+    #[serde(default)]
+    pub network_refusals: u64,
     /// Its host name.
     pub hostname: String,
-    /// From the request until its guest agent had confirmed the renewal, in milliseconds.
+    /// From the request until it was ready for use, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_ms: Option<f64>,
+    /// Milliseconds by phase of the start; together they are `start_ms`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub start_phases_ms: BTreeMap<String, f64>,
     /// Why it is dead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -73,7 +95,7 @@ pub struct CreateSandboxes {
     #[schema(minimum = 1, maximum = 1000)]
     pub n: u32,
     /// Gives each VMM a network namespace of its own, so that it is cut off from the host's
-    /// network. Guests have no network device either way.
+    /// network. What the guest may reach is said by `network`.
     #[serde(default)]
     pub per_child_netns: bool,
     /// The most memory that each VMM may have on the host, guest and VMM together. The kernel ends
@@ -81,6 +103,10 @@ pub struct CreateSandboxes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 64, maximum = 4_194_304)]
     pub memory_limit_mib: Option<u64>,
+    /// What it may reach. By default what the sandbox could that the snapshot was branched from;
+    /// for a template, public addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkPolicy>,
     /// Accepted, without effect: a sandbox's first branch is as fast as the others.
     #[serde(default)]
     pub prewarm: bool,
@@ -116,6 +142,10 @@ pub struct CheckedCreateSandboxes {
     pub idle_timeout: Option<Duration>,
     /// Memory limit.
     pub memory_limit: Option<ByteCount>,
+    /// What it may reach, if not what is inherited.
+    pub network: Option<network::NetworkPolicy>,
+    /// The private networks to join.
+    pub join: BTreeSet<NetworkName>,
 }
 
 const fn one() -> u32 {
@@ -149,6 +179,7 @@ impl CreateSandboxes {
             n: count,
             per_child_netns: false,
             memory_limit_mib: None,
+            network: None,
             prewarm: false,
             live_fork: false,
             hugepages: false,
@@ -171,11 +202,14 @@ impl CreateSandboxes {
         let memory_limit = self.memory_limit_mib.map(bounded).transpose()?;
         check_metadata(&self.metadata)?;
         let tag = self.snapshot_tag.parse();
+        let join = self.network.as_ref().map(NetworkPolicy::joined).transpose()?;
         Ok(CheckedCreateSandboxes {
             tag: tag.map_err(|error| FieldError::new("snapshot_tag", error))?,
             ttl: check_lifetime("ttl_secs", self.ttl_secs)?,
             idle_timeout: check_lifetime("idle_timeout_secs", self.idle_timeout_secs)?,
             memory_limit,
+            network: NetworkPolicy::check_if_said(self.network.as_ref())?,
+            join: join.flatten().unwrap_or_default(),
         })
     }
 }

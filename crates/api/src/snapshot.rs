@@ -131,6 +131,11 @@ pub struct CreateSnapshot {
     /// Name of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Reference of an OCI image, in place of `image`: `python:3.12-slim`, `HOST/NAME@sha256:HEX`,
+    /// or `oci:DIR`, `oci-archive:FILE`, `docker-archive:FILE` with an absolute path on the
+    /// daemon's host, and with `:TAG` if it has several. For admins alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// Must be absent: a kernel belongs to an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
@@ -167,13 +172,22 @@ const fn vcpus_default() -> u32 {
     1
 }
 
+/// What a template boots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckedImage {
+    /// An image by its name.
+    Named(String),
+    /// An OCI image by its reference.
+    Reference(String),
+}
+
 /// A request to build a template whose fields are in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedCreateSnapshot {
     /// The tag.
     pub tag: TagName,
-    /// Name of the image.
-    pub image: String,
+    /// What it boots.
+    pub image: CheckedImage,
     /// Guest RAM.
     pub memory: ByteCount,
 }
@@ -185,6 +199,7 @@ impl CreateSnapshot {
         Self {
             tag: tag.into(),
             image: Some(image.into()),
+            from: None,
             kernel: None,
             rootfs: None,
             mem_size_mib: mem_size_mib_default(),
@@ -193,6 +208,12 @@ impl CreateSnapshot {
             wait: yes(),
             shared: false,
         }
+    }
+
+    /// Builds `tag` from an OCI image with default sizes and no warm-up.
+    #[must_use]
+    pub fn from_reference(tag: impl Into<String>, reference: impl Into<String>) -> Self {
+        Self { image: None, from: Some(reference.into()), ..Self::new(tag, "") }
     }
 
     /// The parsed fields, when all are in order.
@@ -207,8 +228,15 @@ impl CreateSnapshot {
                 return Err(FieldError::new(field, problem));
             }
         }
-        let image = self.image.clone().filter(|name| !name.is_empty());
-        let image = image.ok_or_else(|| FieldError::new("image", "is missing"))?;
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let image = match (given(&self.image), given(&self.from)) {
+            (Some(name), None) => CheckedImage::Named(name),
+            (None, Some(reference)) => CheckedImage::Reference(reference),
+            (Some(_), Some(_)) => {
+                return Err(FieldError::new("from", "cannot be given together with `image`"));
+            }
+            (None, None) => return Err(FieldError::new("image", "is missing; or name `from`")),
+        };
         let (low, high) = (limit::MEM_SIZE_MIB_MIN, limit::MEM_SIZE_MIB_MAX);
         let mebibytes = within("mem_size_mib", self.mem_size_mib, low, high)?;
         within("vcpus", self.vcpus, 1, limit::VCPUS_MAX)?;
@@ -273,6 +301,7 @@ mod tests {
         };
         assert_eq!(field(|r| r.tag = "a b".into()), "tag");
         assert_eq!(field(|r| r.image = None), "image");
+        assert_eq!(field(|r| r.from = Some("python:3.12".into())), "from");
         assert_eq!(field(|r| r.kernel = Some("/k".into())), "kernel");
         assert_eq!(field(|r| r.rootfs = Some("/r".into())), "rootfs");
         assert_eq!(field(|r| r.mem_size_mib = 1), "mem_size_mib");

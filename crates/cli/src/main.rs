@@ -28,6 +28,7 @@ mod options;
 #[cfg(test)]
 mod reference;
 mod samples;
+mod standby;
 mod start;
 mod verb;
 

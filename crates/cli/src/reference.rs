@@ -7,12 +7,22 @@ use clap::{Arg, Command};
 use crate::command_line;
 
 /// Routes of the interface and the verb that asks for each.
-const ROUTES: [(&str, &str); 42] = [
+const ROUTES: [(&str, &str); 63] = [
     ("GET /healthz", "doctor"),
     ("GET /metrics", "metrics"),
     ("GET /version", "version"),
     ("GET /v1/events", "events"),
     ("GET /v1/images", "images"),
+    ("POST /v1/artifacts", "snapshot import"),
+    ("GET /v1/keys", "key"),
+    ("PUT /v1/keys/{name}", "key trust"),
+    ("DELETE /v1/keys/{name}", "key rm"),
+    ("GET /v1/networks", "network ls"),
+    ("POST /v1/networks", "network create"),
+    ("GET /v1/networks/{name}", "network ls"),
+    ("DELETE /v1/networks/{name}", "network rm"),
+    ("PUT /v1/networks/{name}/members/{sandbox}", "network join"),
+    ("DELETE /v1/networks/{name}/members/{sandbox}", "network leave"),
     ("GET /v1/operations", "operations"),
     ("GET /v1/operations/{id}", "operation info"),
     ("POST /v1/operations/{id}/cancel", "operation cancel"),
@@ -32,8 +42,18 @@ const ROUTES: [(&str, &str); 42] = [
     ("GET /v1/sandboxes/{id}/files/stat", "file stat"),
     ("GET /v1/sandboxes/{id}/files/watch", "file watch"),
     ("GET /v1/sandboxes/{id}/logs", "logs"),
+    ("GET /v1/sandboxes/{id}/network", "network show"),
+    ("PUT /v1/sandboxes/{id}/network", "network set"),
+    ("GET /v1/sandboxes/{id}/network/log", "network log"),
+    ("GET /v1/secrets", "secret ls"),
+    ("PUT /v1/secrets/{name}", "secret set"),
+    ("DELETE /v1/secrets/{name}", "secret rm"),
     ("POST /v1/sandboxes/{id}/pause", "pause"),
     ("POST /v1/sandboxes/{id}/ping", "ping"),
+    ("GET /v1/sandboxes/{id}/ports", "ports"),
+    ("GET /v1/sandboxes/{id}/ports/{port}", "port"),
+    ("POST /v1/sandboxes/{id}/ports/{port}/token", "port --preview"),
+    ("DELETE /v1/sandboxes/{id}/ports/{port}/token", "port --revoke"),
     ("GET /v1/sandboxes/{id}/processes", "processes"),
     ("POST /v1/sandboxes/{id}/processes", "process start"),
     ("GET /v1/sandboxes/{id}/processes/{process}", "process info"),
@@ -48,6 +68,7 @@ const ROUTES: [(&str, &str); 42] = [
     ("GET /v1/snapshots", "snapshots"),
     ("POST /v1/snapshots", "template build"),
     ("DELETE /v1/snapshots/{tag}", "snapshot rm"),
+    ("GET /v1/snapshots/{tag}/artifact", "snapshot export"),
     ("POST /v1/snapshots/{tag}/compact", "snapshot compact"),
     ("GET /v1/snapshots/{tag}/info", "snapshot info"),
 ];
@@ -141,7 +162,12 @@ fn every_route_of_the_interface_has_a_verb() {
     known.sort();
     assert_eq!(routes, known, "a route without a verb, or a verb for no route");
     let mut verbs = Vec::new();
-    every_verb(&mut grammar(), "forkd", &mut |name, _| verbs.push(name.to_owned()));
+    every_verb(&mut grammar(), "forkd", &mut |name, verb| {
+        verbs.push(name.to_owned());
+        // With an option a verb may ask for another route.
+        let options = verb.get_arguments().filter_map(clap::Arg::get_long);
+        verbs.extend(options.map(|option| format!("{name} --{option}")));
+    });
     for (route, verb) in ROUTES {
         assert!(verbs.contains(&format!("forkd {verb}")), "{route}: there is no `forkd {verb}`");
     }
@@ -156,7 +182,7 @@ fn every_verb_has_help_and_its_family_an_example() {
             assert!(known, "{name}: {} is not explained", option.get_id());
         }
     });
-    for verb in grammar().get_subcommands() {
+    for verb in grammar().get_subcommands().filter(|verb| !verb.is_hide_set()) {
         let examples = verb.get_after_help().map(ToString::to_string).unwrap_or_default();
         assert!(examples.contains("Example"), "{} has no example", verb.get_name());
         for below in verb.get_subcommands() {

@@ -10,6 +10,18 @@ pub(crate) struct Sample {
     pub(crate) value: f64,
 }
 
+impl Sample {
+    /// The number, which has no fraction.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count from our daemon; anything else becomes the nearest count"
+    )]
+    pub(crate) fn count(&self) -> u64 {
+        self.value as u64
+    }
+}
+
 /// All numbers of one look.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Samples(Vec<Sample>);
@@ -25,14 +37,14 @@ impl Samples {
     }
 
     /// The number of the metric `name` with this label, or without labels; zero when there is none.
-    pub(crate) fn value(&self, name: &str, label: Option<(&str, &str)>) -> f64 {
+    pub(crate) fn count(&self, name: &str, label: Option<(&str, &str)>) -> u64 {
         let fits = |sample: &&Sample| {
             sample.name == name
                 && label.is_none_or(|(key, value)| {
                     sample.labels.get(key).is_some_and(|found| found == value)
                 })
         };
-        self.0.iter().filter(fits).map(|sample| sample.value).sum()
+        self.0.iter().filter(fits).map(Sample::count).sum()
     }
 }
 
@@ -65,11 +77,11 @@ mod tests {
             # EOF\n";
         let samples = Samples::parse(text);
         assert_eq!(samples.iter().count(), 4);
-        assert!((samples.value("forkd_sandboxes", Some(("state", "dead"))) - 1.0).abs() < 1e-9);
-        assert!((samples.value("forkd_sandboxes", None) - 4.0).abs() < 1e-9, "all of them");
+        assert_eq!(samples.count("forkd_sandboxes", Some(("state", "dead"))), 1);
+        assert_eq!(samples.count("forkd_sandboxes", None), 4, "all of them");
         let request = samples.iter().last().unwrap();
         assert_eq!(request.labels["route"], "/v1/sandboxes/{id}");
         assert_eq!(request.labels["status"], "404");
-        assert!(samples.value("forkd_nothing", None).abs() < 1e-9);
+        assert_eq!(samples.count("forkd_nothing", None), 0);
     }
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use forkd_api::{
     BranchAnswer, BranchRequest, CompactSnapshot, CreateSandboxes, CreateSnapshot, ErrorBody,
-    EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Health, Image, Operation, Pong,
-    RollbackSandbox, Sandbox, Snapshot, SnapshotInfo, Version,
+    EvalAnswer, EvalRequest, ExecAnswer, ExecRequest, Health, Image, NetworkLog, NetworkPolicy,
+    Operation, Pong, RollbackSandbox, Sandbox, Secret, Snapshot, SnapshotInfo, Version,
 };
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -263,6 +264,73 @@ impl Client {
         self.post(&format!("/v1/sandboxes/{}/rollback", segment(id)), &body).await
     }
 
+    /// `GET /v1/sandboxes/:id/network`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn network(&self, id: &str) -> Result<NetworkPolicy, ClientError> {
+        self.get(&format!("/v1/sandboxes/{}/network", segment(id))).await
+    }
+
+    /// `GET /v1/sandboxes/:id/network/log`: the newest entries, or those that follow the number
+    /// `after`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn network_log(
+        &self,
+        id: &str,
+        after: Option<u64>,
+        limit: Option<u32>,
+    ) -> Result<NetworkLog, ClientError> {
+        let path = format!("/v1/sandboxes/{}/network/log", segment(id));
+        let query = [("after", after), ("limit", limit.map(u64::from))];
+        let query: Vec<_> =
+            query.iter().filter_map(|(key, value)| Some((key, (*value)?))).collect();
+        self.json(self.request(Method::GET, &path).query(&query)).await
+    }
+
+    /// `PUT /v1/sandboxes/:id/network`: replaces what the sandbox may reach.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn set_network(
+        &self,
+        id: &str,
+        policy: &NetworkPolicy,
+    ) -> Result<Sandbox, ClientError> {
+        let path = format!("/v1/sandboxes/{}/network", segment(id));
+        self.json(self.request(Method::PUT, &path).json(policy)).await
+    }
+
+    /// `GET /v1/secrets`: names, never values.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn secrets(&self) -> Result<Vec<Secret>, ClientError> {
+        self.get("/v1/secrets").await
+    }
+
+    /// `PUT /v1/secrets/:name`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn set_secret(&self, name: &str, value: String) -> Result<(), ClientError> {
+        let path = format!("/v1/secrets/{}", segment(name));
+        let request = self.request(Method::PUT, &path);
+        let request = request.header(CONTENT_TYPE, "application/octet-stream").body(value);
+        self.send(request).await.map(drop)
+    }
+
+    /// `DELETE /v1/secrets/:name`.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn remove_secret(&self, name: &str) -> Result<(), ClientError> {
+        let path = format!("/v1/secrets/{}", segment(name));
+        self.send(self.request(Method::DELETE, &path)).await.map(drop)
+    }
+
     /// `POST /v1/sandboxes/:id/pause`.
     ///
     /// # Errors
@@ -424,7 +492,7 @@ impl Client {
             }
         })?;
         let status = response.status();
-        if status.is_success() {
+        if status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response);
         }
         let body = response.bytes().await.map_err(|source| self.broken(source))?;
@@ -434,7 +502,7 @@ impl Client {
         })
     }
 
-    fn broken(&self, source: reqwest::Error) -> ClientError {
+    pub(crate) fn broken(&self, source: reqwest::Error) -> ClientError {
         ClientError::Broken { target: self.target.to_string(), source }
     }
 

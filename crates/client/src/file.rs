@@ -1,5 +1,7 @@
 //! Files and directories of a sandbox.
 
+use std::io::{self, Read};
+
 use forkd_api::{FileChange, FileEntry};
 use futures_util::stream;
 use reqwest::{Body, Method, RequestBuilder, Response};
@@ -7,7 +9,7 @@ use reqwest::{Body, Method, RequestBuilder, Response};
 use crate::client::segment;
 use crate::process::next_event;
 use crate::sse::SseStream;
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Target};
 
 /// Content goes to the daemon in pieces of so many bytes.
 const PIECE_BYTES: usize = 256 << 10;
@@ -41,7 +43,7 @@ impl Client {
     /// See [`ClientError`].
     pub async fn open_file(&self, id: &str, path: &str) -> Result<FileContent, ClientError> {
         let response = self.send(self.file_request(Method::GET, id, "", path)).await?;
-        Ok(FileContent { response, target: self.target().to_string() })
+        Ok(FileContent::new(response, self.target()))
     }
 
     /// `PUT /v1/sandboxes/:id/files`: replaces or creates a file in the sandbox. Permission bits of
@@ -56,40 +58,31 @@ impl Client {
         mode: Option<u32>,
         content: Vec<u8>,
     ) -> Result<(), ClientError> {
-        self.write_file_telling(id, path, mode, content, |_| {}).await
+        let length = content.len() as u64;
+        self.write_file_from(id, path, mode, (io::Cursor::new(content), length), |_| {}).await
     }
 
-    /// As [`Client::write_file`]; `sent` is told how many bytes are on their way, whenever some
-    /// more are.
+    /// As [`Client::write_file`], with the content from a reader, which is not held in memory, and
+    /// its length; `sent` is told how many bytes are on their way, whenever some more are.
     ///
     /// # Errors
-    /// See [`ClientError`].
-    pub async fn write_file_telling(
+    /// See [`ClientError`]; also when the reader has fewer bytes.
+    pub async fn write_file_from(
         &self,
         id: &str,
         path: &str,
         mode: Option<u32>,
-        content: Vec<u8>,
-        sent: impl Fn(usize) + Send + 'static,
+        (content, length): (impl Read + Send + 'static, u64),
+        sent: impl Fn(u64) + Send + 'static,
     ) -> Result<(), ClientError> {
         let mut request = self.file_request(Method::PUT, id, "", path);
         if let Some(mode) = mode {
             request = request.query(&[("mode", format!("{mode:04o}"))]);
         }
-        let length = content.len();
-        let pieces = stream::unfold((content, 0, sent), |(content, at, sent)| async move {
-            let end = content.len().min(at + PIECE_BYTES);
-            if at == end {
-                return None;
-            }
-            let piece = content[at..end].to_vec();
-            sent(end);
-            Some((Ok::<_, std::convert::Infallible>(piece), (content, end, sent)))
-        });
         let request = request
             .header("content-type", "application/octet-stream")
             .header("content-length", length)
-            .body(Body::wrap_stream(pieces));
+            .body(pieces(content.take(length), sent));
         self.send(request).await.map(drop)
     }
 
@@ -146,6 +139,25 @@ impl Client {
     }
 }
 
+/// A body that is read as it is sent.
+pub(crate) fn pieces(
+    content: impl Read + Send + 'static,
+    sent: impl Fn(u64) + Send + 'static,
+) -> Body {
+    Body::wrap_stream(stream::unfold((content, 0, sent), |(mut content, at, sent)| async move {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        match content.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece) {
+            Ok(0) => None,
+            Ok(count) => {
+                let at = at + count as u64;
+                sent(at);
+                Some((Ok(piece), (content, at, sent)))
+            }
+            Err(error) => Some((Err(error), (content, at, sent))),
+        }
+    }))
+}
+
 fn deep(request: RequestBuilder, depth: Depth) -> RequestBuilder {
     match depth {
         Depth::Itself => request,
@@ -161,6 +173,10 @@ pub struct FileContent {
 }
 
 impl FileContent {
+    pub(crate) fn new(response: Response, target: &Target) -> Self {
+        Self { response, target: target.to_string() }
+    }
+
     /// Bytes in all, if the daemon tells.
     #[must_use]
     pub fn length(&self) -> Option<u64> {

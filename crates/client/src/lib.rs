@@ -7,16 +7,20 @@
 //! Does not do: start daemons, or decide what to do about an error.
 
 mod access;
+mod artifact;
 mod build;
 mod client;
 mod error;
 mod events;
 mod file;
+mod port;
+mod private_network;
 mod process;
 mod sse;
 mod target;
 
 pub use access::Access;
+pub use artifact::ImportArtifact;
 pub use build::BuildStream;
 pub use client::{Client, ConsoleLog, Dependents};
 pub use error::{ApiFailure, ClientError};
@@ -24,5 +28,6 @@ pub use events::{EventFilter, EventStream};
 pub use file::{Depth, FileContent, FileWatch};
 pub use forkd_api as api;
 pub use process::{InputEnd, OutputStream};
+pub use reqwest::Upgraded as PortStream;
 pub use sse::ServerEvent;
 pub use target::Target;

@@ -4,15 +4,13 @@
 //! A request is under way from the moment that its head is complete until its answer has been sent
 //! or dropped. Bodies have a timer of their own.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
-use hyper::body::{Frame, SizeHint};
 use tokio::sync::watch;
+
+use crate::body::watched;
 
 /// How long a connection may be silent.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +82,13 @@ pub(crate) struct UnderWay(Activity);
 impl UnderWay {
     /// It lasts until the answer has been sent.
     pub(crate) fn until_sent(self, answer: Response) -> Response {
-        answer.map(|body| Body::new(Watched { body, _request: self }))
+        answer.map(|body| {
+            watched(body, move |_| {
+                // Held until the body is dropped.
+                let _request = &self;
+                Ok(())
+            })
+        })
     }
 }
 
@@ -94,34 +98,10 @@ impl Drop for UnderWay {
     }
 }
 
-/// A body that ends its request when it is dropped.
-struct Watched {
-    body: Body,
-    _request: UnderWay,
-}
-
-impl HttpBody for Watched {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use axum::body::{Body, HttpBody as _};
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

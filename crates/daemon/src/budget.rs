@@ -4,14 +4,13 @@
 //! nobody out; when there is no more, the request is refused, because those that wait for each
 //! other's memory would wait for ever. It pays until its request is done, or what it brought.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
-use hyper::body::{Frame, SizeHint};
+use axum::body::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::body::watched;
 
 /// What there is for all. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -42,7 +41,7 @@ pub(crate) struct BodyAccount(Arc<Account>);
 
 impl BodyAccount {
     /// Pays for `bytes` more.
-    fn pay(&self, bytes: usize) -> Result<(), axum::Error> {
+    pub(crate) fn pay(&self, bytes: usize) -> Result<(), axum::Error> {
         let count = u32::try_from(bytes).unwrap_or(u32::MAX);
         let Ok(more) = Arc::clone(&self.0.budget).try_acquire_many_owned(count) else {
             self.0.refused.store(true, Ordering::Relaxed);
@@ -63,39 +62,11 @@ impl BodyAccount {
 
     /// A body that pays here.
     pub(crate) fn charge(&self, body: Body) -> Body {
-        Body::new(Charged { body, account: self.clone() })
-    }
-}
-
-struct Charged {
-    body: Body,
-    account: BodyAccount,
-}
-
-impl HttpBody for Charged {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(data) = frame.data_ref()
-            && let Err(error) = self.account.pay(data.len())
-        {
-            return Poll::Ready(Some(Err(error)));
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let account = self.clone();
+        watched(body, move |frame| match frame.data_ref() {
+            Some(data) => account.pay(data.len()),
+            None => Ok(()),
+        })
     }
 }
 

@@ -8,6 +8,9 @@ use forkd_engine::{
     AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, IsolationPolicy, Limits,
 };
 use forkd_types::ByteCount;
+use forkd_types::network::NetworkLeave;
+
+use crate::preview_url::PreviewUrl;
 
 /// Where the daemon works, with what, and where it listens.
 #[derive(Debug, Clone)]
@@ -30,6 +33,13 @@ pub struct ServeConfig {
     pub shim: PathBuf,
     /// The program that confines VMMs.
     pub launcher: PathBuf,
+    /// The program whose verb `netd` is the network gateway.
+    pub gateway: PathBuf,
+    /// The most that any sandbox may reach.
+    pub network: NetworkLeave,
+    /// Certificates that servers of hosts with header rules may have besides those that the host
+    /// trusts, PEM.
+    pub upstream_ca: Option<PathBuf>,
     /// How far VMMs must be kept from this host.
     pub isolation: IsolationPolicy,
     /// How guests run.
@@ -46,6 +56,8 @@ pub struct ServeConfig {
     pub insecure_no_token: bool,
     /// Certificate chain and private key for TCP, PEM.
     pub tls: Option<TlsFiles>,
+    /// Previews of sandboxes' ports, if there are to be any.
+    pub previews: Option<PreviewConfig>,
     /// Where requests are written down.
     pub audit_log: Option<PathBuf>,
     /// Sandboxes are removed when the daemon is told to end; otherwise they run on, and the next
@@ -105,6 +117,17 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// Where previews are listened for, and where clients find them.
+#[derive(Debug, Clone)]
+pub struct PreviewConfig {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// Where clients find them; by default at `localhost` and the port that is listened on.
+    pub url: Option<PreviewUrl>,
+    /// Certificate chain and private key, PEM.
+    pub tls: Option<TlsFiles>,
+}
+
 impl ServeConfig {
     /// What becomes of sandboxes at the end.
     pub(crate) fn at_shut_down(&self) -> AtShutDown {
@@ -120,6 +143,9 @@ impl ServeConfig {
             image_dir: self.image_dir.clone(),
             shim: self.shim.clone(),
             launcher: self.launcher.clone(),
+            gateway: self.gateway.clone(),
+            network: self.network,
+            upstream_ca: self.upstream_ca.clone(),
             isolation: self.isolation,
             accelerator: self.accelerator,
             qemu: self.qemu.clone(),

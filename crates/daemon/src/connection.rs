@@ -25,6 +25,7 @@ use tower::ServiceExt as _;
 
 use crate::access::Peer;
 use crate::activity::{Activity, Patience};
+use crate::tunnel::Place;
 
 /// Connections of one listener at a time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 1024;
@@ -88,7 +89,7 @@ async fn serve_with(
         let accepted = async {
             // Closed never: it lives as long as we do.
             let place = Arc::clone(&places).acquire_owned().await.ok();
-            (listener.accept().await, place)
+            (listener.accept().await, place.map(Place::from))
         };
         let (accepted, place) = tokio::select! {
             accepted = accepted => accepted,
@@ -97,10 +98,8 @@ async fn serve_with(
         match accepted {
             Ok((stream, peer)) => {
                 let (router, watcher) = (router.clone(), graceful.watcher());
-                tokio::spawn(async move {
-                    run(stream, peer, router, watcher, patience).await;
-                    drop(place);
-                });
+                let client = Client { peer, place };
+                tokio::spawn(run(stream, client, router, watcher, patience));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
@@ -111,13 +110,20 @@ async fn serve_with(
     graceful.shutdown().await;
 }
 
-async fn run(stream: Stream, peer: Peer, router: Router, watcher: Watcher, patience: Patience) {
+/// Who has connected, and the place that the connection takes.
+struct Client {
+    peer: Peer,
+    place: Option<Place>,
+}
+
+async fn run(stream: Stream, client: Client, router: Router, watcher: Watcher, patience: Patience) {
+    let peer = client.peer;
     match stream {
-        Stream::Unix(stream) => converse(stream, peer, router, watcher, patience).await,
-        Stream::Tcp(stream, None) => converse(stream, peer, router, watcher, patience).await,
+        Stream::Unix(stream) => converse(stream, client, router, watcher, patience).await,
+        Stream::Tcp(stream, None) => converse(stream, client, router, watcher, patience).await,
         Stream::Tcp(stream, Some(tls)) => {
             match tokio::time::timeout(HANDSHAKE_DEADLINE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => converse(stream, peer, router, watcher, patience).await,
+                Ok(Ok(stream)) => converse(stream, client, router, watcher, patience).await,
                 Ok(Err(error)) => tracing::debug!(?peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(?peer, "a TLS handshake took too long"),
             }
@@ -126,16 +132,26 @@ async fn run(stream: Stream, peer: Peer, router: Router, watcher: Watcher, patie
 }
 
 /// Answers the requests of one connection.
-async fn converse<S>(stream: S, peer: Peer, router: Router, watcher: Watcher, patience: Patience)
-where
+async fn converse<S>(
+    stream: S,
+    client: Client,
+    router: Router,
+    watcher: Watcher,
+    patience: Patience,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let Client { peer, place } = client;
     let activity = Activity::new();
     let requests = activity.clone();
     let service = tower::service_fn(move |request: Request<hyper::body::Incoming>| {
         let under_way = requests.begin();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(peer);
+        if let Some(place) = &place {
+            // An upgraded connection keeps it.
+            request.extensions_mut().insert(place.clone());
+        }
         let answer = router.clone().oneshot(request);
         async move {
             let answer = answer.await.unwrap_or_else(|never| match never {});
@@ -156,7 +172,8 @@ where
         .keep_alive_timeout(PING_DEADLINE)
         .max_header_list_size(header_list);
     let service = TowerToHyperService::new(service);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let connection = connection.into_owned();
     tokio::select! {
         ended = watcher.watch(connection) => {
             if let Err(error) = ended {
@@ -174,6 +191,7 @@ mod tests {
     use tokio::net::{TcpStream, UnixStream};
 
     use super::*;
+    use crate::tests::tls::Tls;
 
     fn router() -> Router {
         let who =
@@ -284,30 +302,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_client_does_not_keep_others_from_a_tls_handshake() {
-        use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types};
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let [certificate, key] = ["c.pem", "k.pem"].map(|name| directory.path().join(name));
-        std::fs::write(&certificate, made.cert.pem()).unwrap();
-        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        let tls = crate::access::acceptor(&certificate, &key).unwrap();
+        let tls = Tls::new();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stopping = CancellationToken::new();
-        tokio::spawn(serve(Listener::Tcp(listener, Some(tls)), router(), stopping));
+        tokio::spawn(serve(
+            Listener::Tcp(listener, Some(tls.acceptor.clone())),
+            router(),
+            stopping,
+        ));
         let _silent = TcpStream::connect(address).await.unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let name = pki_types::ServerName::try_from("localhost").unwrap();
         let stream = TcpStream::connect(address).await.unwrap();
-        let stream = connector.connect(name, stream).await.unwrap();
-        let text = answer(stream, &get_request("/who")).await;
+        let text = answer(tls.connect(stream).await, &get_request("/who")).await;
         assert!(text.contains("200 OK") && text.contains("Tcp(127.0.0.1"), "{text}");
     }
 }

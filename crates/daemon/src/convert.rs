@@ -3,14 +3,15 @@
 use std::time::{Duration, SystemTime};
 
 use forkd_api::{
-    EvalAnswer, EvalPart, ExecAnswer, FileChange, FileEntry, Image, Operation, OutputData,
-    OutputText, Pong, Process, ProcessExit, Sandbox, Snapshot,
+    EvalAnswer, EvalPart, ExecAnswer, FileChange, FileEntry, Image, Membership, Network,
+    NetworkLogEntry, NetworkPolicy, Operation, OutputData, OutputText, Pong, Port, Process,
+    ProcessExit, Sandbox, Snapshot,
 };
 use forkd_engine::guest::{
-    self, EvalOutput, ExecOutput, GuestError, ProcessEnd, ProcessView, Pulse, Stream,
+    self, EvalOutput, ExecOutput, GuestError, ListeningPort, ProcessEnd, ProcessView, Pulse, Stream,
 };
-use forkd_engine::{BranchReport, ImageInfo};
-use forkd_types::{BranchMode, FileKind, Owner, ProcessState, SnapshotStatus};
+use forkd_engine::{BranchReport, FlowRecord, ImageInfo};
+use forkd_types::{BranchMode, FileKind, Owner, ProcessState, SandboxState, SnapshotStatus};
 
 use crate::failure::Failure;
 
@@ -19,7 +20,8 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e6
 }
 
-fn unix_seconds(time: SystemTime) -> u64 {
+/// As the interface says times.
+pub(crate) fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -27,25 +29,77 @@ pub(crate) fn image(image: ImageInfo) -> Image {
     Image { name: image.name, description: image.description }
 }
 
+/// A line of the gateway's log.
+pub(crate) fn flow(record: FlowRecord) -> NetworkLogEntry {
+    NetworkLogEntry {
+        number: record.number,
+        unix_ms: record.unix_ms,
+        outcome: record.outcome.into(),
+        protocol: record.protocol.to_string(),
+        address: record.address.map(|address| address.to_string()),
+        port: record.port,
+        name: record.name,
+        reason: record.reason,
+        bytes_out: record.traffic.map(|traffic| traffic.bytes_out),
+        bytes_in: record.traffic.map(|traffic| traffic.bytes_in),
+        ms: record.traffic.map(|traffic| traffic.ms),
+        repeated: record.repeated,
+    }
+}
+
+/// A private network.
+pub(crate) fn network(network: forkd_engine::Network) -> Network {
+    let name = network.name.as_str();
+    let members = network.members.iter().flat_map(memberships);
+    Network {
+        members: members.filter(|member| member.network == name).collect(),
+        name: network.name.to_string(),
+        created_at_unix: network.created_at_unix,
+    }
+}
+
+fn memberships(sandbox: &forkd_engine::Sandbox) -> impl Iterator<Item = Membership> {
+    // Without a VM nobody reaches it.
+    let is_there = !matches!(sandbox.state, SandboxState::Dead | SandboxState::Gone);
+    let own = sandbox.options.memberships.iter().filter(move |_| is_there);
+    own.map(|(network, alias)| Membership {
+        network: network.to_string(),
+        sandbox: sandbox.id.to_string(),
+        host_name: network.host_name(sandbox.id.as_str()),
+        ipv4: alias.ipv4().to_string(),
+        ipv6: alias.ipv6().to_string(),
+    })
+}
+
 /// A sandbox, as `reader` knows it.
 pub(crate) fn sandbox(sandbox: forkd_engine::Sandbox, reader: &Owner) -> Sandbox {
+    let networks: Vec<Membership> = memberships(&sandbox).collect();
+    let join = networks.iter().map(|membership| membership.network.clone()).collect();
+    let join = (!networks.is_empty()).then_some(join);
+    let network = NetworkPolicy { join, ..sandbox.options.policy().into() };
     Sandbox {
         id: sandbox.id.into(),
         owner: sandbox.options.owner.into(),
         snapshot_tag: sandbox.snapshot_tag.shown_to(reader),
         created_at_unix: unix_seconds(sandbox.created_at),
         pid: sandbox.pid,
-        memory_limit_mib: sandbox.options.memory_limit.map(|limit| limit.get() >> 20),
+        memory_limit_mib: sandbox.limits.memory.map(|limit| limit.get() >> 20),
+        cpu_limit: sandbox.limits.millicpus.map(|limit| f64::from(limit) / 1000.0),
         netns: sandbox
             .pid
             .filter(|_| sandbox.options.own_network)
             .map(|pid| format!("/proc/{pid}/ns/net")),
         isolation: sandbox.isolation.into(),
-        guest_addr: None,
+        guest_addr: sandbox.guest_address.map(|address| address.to_string()),
+        network,
+        networks,
+        preview_url: None,
         state: sandbox.state.into(),
         branch_count: sandbox.branch_count,
+        network_refusals: sandbox.network_refusals,
         hostname: sandbox.hostname,
         start_ms: sandbox.started_in.map(milliseconds),
+        start_phases_ms: sandbox.start_phases.as_milliseconds(),
         error: sandbox.error,
         metadata: (*sandbox.options.metadata).clone(),
         ttl_secs: sandbox.options.ttl.map(|ttl| ttl.as_secs()),
@@ -241,6 +295,12 @@ pub(crate) fn file_change(change: Result<Option<guest::FileChange>, GuestError>)
         Ok(None) => FileChange::Gone { reason: "the watched path was removed".to_owned() },
         Err(error) => FileChange::Gone { reason: error.to_string() },
     }
+}
+
+/// A listening port as clients see it.
+pub(crate) fn port(port: ListeningPort) -> Port {
+    let ListeningPort { port, address, pid, program } = port;
+    Port { port, address: address.to_string(), pid, program }
 }
 
 #[cfg(test)]

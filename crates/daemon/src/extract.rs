@@ -1,11 +1,14 @@
 //! Reading requests so that every refusal has our body and names the field.
 
+use std::num::NonZeroU16;
+
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use forkd_api::ErrorCode;
+use forkd_types::network::{NetworkName, SecretName, UnknownNetwork, UnknownSecret};
 use forkd_types::{OperationId, ProcessId, SandboxId, TagName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -56,8 +59,7 @@ async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Fail
     };
     Bytes::from_request(request, state).await.map_err(|rejection| {
         if account.is_some_and(|account| account.was_refused()) {
-            let text = "other requests hold all of the memory that there is for bodies";
-            return Failure::new(ErrorCode::DaemonBusy, text);
+            return no_memory_for_bodies();
         }
         let code = match rejection.status() {
             StatusCode::PAYLOAD_TOO_LARGE => ErrorCode::RequestTooLarge,
@@ -65,6 +67,12 @@ async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Fail
         };
         Failure::new(code, format!("the body was not received: {}", rejection.body_text()))
     })
+}
+
+/// The refusal of a body that would take what is left of the memory for bodies.
+pub(crate) fn no_memory_for_bodies() -> Failure {
+    let text = "other requests hold all of the memory that there is for bodies";
+    Failure::new(ErrorCode::DaemonBusy, text)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -100,11 +108,24 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-async fn segment<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, Failure> {
+/// What the path has in it: one text, or several by their names.
+async fn words<W, S>(parts: &mut Parts, state: &S) -> Result<W, Failure>
+where
+    W: DeserializeOwned + Send,
+    S: Send + Sync,
+{
     axum::extract::Path::from_request_parts(parts, state)
         .await
         .map(|path| path.0)
         .map_err(|rejection| Failure::bad_request(rejection.body_text()))
+}
+
+fn sandbox(text: &str) -> Result<SandboxId, Failure> {
+    let unknown =
+        |error: forkd_types::IdError| Failure::new(ErrorCode::SandboxNotFound, error.to_string());
+    let id = text.parse().map_err(unknown)?;
+    tracing::Span::current().record("sandbox", tracing::field::display(&id));
+    Ok(id)
 }
 
 /// The sandbox that the path names. A text that is no id cannot name one: not found.
@@ -114,13 +135,7 @@ impl<S: Send + Sync> FromRequestParts<S> for SandboxPath {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let text = segment(parts, state).await?;
-        let unknown = |error: forkd_types::IdError| {
-            Failure::new(ErrorCode::SandboxNotFound, error.to_string())
-        };
-        let id = text.parse().map_err(unknown)?;
-        tracing::Span::current().record("sandbox", tracing::field::display(&id));
-        Ok(Self(id))
+        sandbox(&words::<String, _>(parts, state).await?).map(Self)
     }
 }
 
@@ -144,15 +159,39 @@ impl<S: Send + Sync> FromRequestParts<S> for ProcessPath {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let path = axum::extract::Path::<ProcessWords>::from_request_parts(parts, state);
-        let axum::extract::Path(ProcessWords { id: sandbox, process }) =
-            path.await.map_err(|rejection| Failure::bad_request(rejection.body_text()))?;
+        let ProcessWords { id: sandbox, process } = words(parts, state).await?;
         let unknown =
             |code| move |error: forkd_types::IdError| Failure::new(code, error.to_string());
         Ok(Self {
             sandbox: sandbox.parse().map_err(unknown(ErrorCode::SandboxNotFound))?,
             process: process.parse().map_err(unknown(ErrorCode::ProcessNotFound))?,
         })
+    }
+}
+
+/// What a path with a sandbox and one of its ports has in it.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct PortWords {
+    /// The sandbox's id
+    id: String,
+    /// The port
+    #[param(value_type = u16, minimum = 1)]
+    port: NonZeroU16,
+}
+
+/// The port that the path names, and its sandbox.
+pub(crate) struct PortPath {
+    pub(crate) sandbox: SandboxId,
+    pub(crate) port: NonZeroU16,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for PortPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let PortWords { id, port } = words(parts, state).await?;
+        Ok(Self { sandbox: sandbox(&id)?, port })
     }
 }
 
@@ -163,13 +202,74 @@ impl<S: Send + Sync> FromRequestParts<S> for SnapshotPath {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let text = segment(parts, state).await?;
+        let text = words::<String, _>(parts, state).await?;
         let unknown = |error: forkd_types::TagError| {
             Failure::new(ErrorCode::SnapshotNotFound, error.to_string())
         };
         let name = text.parse().map_err(unknown)?;
         tracing::Span::current().record("snapshot", text);
         Ok(Self(name))
+    }
+}
+
+/// The secret that the path names, if it can be a name.
+pub(crate) struct SecretPath(pub(crate) Result<SecretName, UnknownSecret>);
+
+impl SecretPath {
+    /// A text that is no name cannot name one.
+    pub(crate) fn not_found(error: UnknownSecret) -> Failure {
+        Failure::new(ErrorCode::SecretNotFound, error.to_string())
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for SecretPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        Ok(Self(words::<String, _>(parts, state).await?.parse()))
+    }
+}
+
+/// The private network that the path names. A text that is no name cannot name one: not found.
+pub(crate) struct NetworkPath(pub(crate) NetworkName);
+
+fn network(text: &str) -> Result<NetworkName, Failure> {
+    text.parse().map_err(|error: UnknownNetwork| {
+        Failure::new(ErrorCode::NetworkNotFound, error.to_string())
+    })
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for NetworkPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        network(&words::<String, _>(parts, state).await?).map(Self)
+    }
+}
+
+/// What a path with a private network and one of its members has in it.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(crate) struct MemberWords {
+    /// The network's name
+    name: String,
+    /// The sandbox's id
+    sandbox: String,
+}
+
+/// The private network that the path names, and the sandbox.
+pub(crate) struct MemberPath {
+    pub(crate) network: NetworkName,
+    pub(crate) sandbox: SandboxId,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for MemberPath {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let MemberWords { name, sandbox: id } = words(parts, state).await?;
+        let sandbox = sandbox(&id)?;
+        Ok(Self { network: network(&name)?, sandbox })
     }
 }
 
@@ -180,7 +280,7 @@ impl<S: Send + Sync> FromRequestParts<S> for OperationPath {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let text = segment(parts, state).await?;
+        let text = words::<String, _>(parts, state).await?;
         let unknown = |error: forkd_types::IdError| {
             Failure::new(ErrorCode::OperationNotFound, error.to_string())
         };

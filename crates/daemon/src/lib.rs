@@ -10,6 +10,7 @@
 mod access;
 mod activity;
 mod app;
+mod body;
 mod budget;
 mod config;
 mod connection;
@@ -18,18 +19,26 @@ pub mod doctor;
 mod extract;
 mod failure;
 mod handler;
+mod header_list;
 mod lock;
 mod mapping;
 mod metrics;
+mod preview;
+mod preview_url;
 mod router;
 mod serve;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod tunnel;
+mod upload;
 
 pub use access::{AuditError, TlsError, TokenFileError};
-pub use config::{ServeConfig, SocketMode, SocketModeError, TlsFiles};
-pub use forkd_engine::{AcceleratorChoice, IsolationPolicy, Limits, OwnerLimits};
+pub use config::{PreviewConfig, ServeConfig, SocketMode, SocketModeError, TlsFiles};
+pub use forkd_engine::{
+    Accelerator, AcceleratorChoice, IsolationPolicy, Limits, OwnerLimits, SandboxLimits,
+};
 pub use lock::LockError;
+pub use preview_url::{PreviewUrl, PreviewUrlError};
 pub use router::openapi_json;
 pub use serve::{ServeError, serve};

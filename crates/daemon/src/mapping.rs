@@ -11,12 +11,17 @@ pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
         EngineError::UnknownSnapshot { .. } => ErrorCode::SnapshotNotFound,
         EngineError::UnknownSandbox { .. } => ErrorCode::SandboxNotFound,
         EngineError::UnknownImage { .. } => ErrorCode::ImageNotFound,
+        EngineError::ImageUnavailable { .. } => ErrorCode::ImageUnavailable,
         EngineError::TagTaken { .. } => ErrorCode::TagTaken,
         EngineError::SnapshotNotReady { .. } => ErrorCode::SnapshotNotReady,
         EngineError::SnapshotDamaged { .. } => ErrorCode::SnapshotDamaged,
         EngineError::NotYours { .. } => ErrorCode::NotYours,
         EngineError::AdminOnly { .. } => ErrorCode::AdminOnly,
         EngineError::Incompatible { .. } => ErrorCode::SnapshotIncompatible,
+        EngineError::ArtifactUnfit { .. } => ErrorCode::ArtifactUnfit,
+        EngineError::ArtifactRefused { .. } => ErrorCode::ArtifactRefused,
+        EngineError::KeyNotTrusted { .. } => ErrorCode::KeyNotTrusted,
+        EngineError::UnknownKey { .. } => ErrorCode::KeyNotFound,
         EngineError::SnapshotInUse { .. } => ErrorCode::SnapshotInUse,
         EngineError::SandboxNotRunning { .. } => ErrorCode::SandboxNotRunning,
         EngineError::SandboxBusy { .. } => ErrorCode::SandboxBusy,
@@ -27,7 +32,22 @@ pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
         EngineError::NoSpace { .. } => ErrorCode::NoSpace,
         EngineError::BadRequest { .. } => ErrorCode::BadRequest,
         EngineError::LiveUnavailable(_) => ErrorCode::LiveUnavailable,
-        EngineError::MemoryLimitUnavailable { .. } => ErrorCode::MemoryLimitUnavailable,
+        EngineError::NetworkNotPermitted(_) => ErrorCode::NetworkNotPermitted,
+        EngineError::NoNetworkDevice { .. } => ErrorCode::NoNetworkDevice,
+        EngineError::GatewayNotTrusted { .. } => ErrorCode::GatewayNotTrusted,
+        EngineError::UnknownSecret { .. } => ErrorCode::SecretNotFound,
+        EngineError::UnknownNetwork { .. } | EngineError::NotMember { .. } => {
+            ErrorCode::NetworkNotFound
+        }
+        EngineError::NetworkTaken { .. } => ErrorCode::NetworkExists,
+        EngineError::PortClosed { .. } => ErrorCode::PortClosed,
+        EngineError::TooManyPortTokens { .. } => ErrorCode::TooManyPortTokens,
+        EngineError::PortSilent { .. } => ErrorCode::PortSilent,
+        EngineError::TooManyConnections { .. } => ErrorCode::TooManyConnections,
+        EngineError::NetworkUnavailable(_) => ErrorCode::NetworkUnavailable,
+        EngineError::MemoryLimitUnavailable { .. } | EngineError::LimitUnavailable { .. } => {
+            ErrorCode::MemoryLimitUnavailable
+        }
         EngineError::OwnNetworkUnavailable { .. } => ErrorCode::OwnNetworkUnavailable,
         EngineError::MemoryLimitReached(_) => ErrorCode::MemoryLimitReached,
         EngineError::Guest(error) => code_of_guest(error),
@@ -39,7 +59,7 @@ pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
         EngineError::UnknownOperation { .. } => ErrorCode::OperationNotFound,
         EngineError::NotCancellable { .. } => ErrorCode::OperationNotCancellable,
         EngineError::Cancelled { .. } => ErrorCode::OperationCancelled,
-        EngineError::Internal(_) => ErrorCode::Internal,
+        EngineError::NoKvm { .. } | EngineError::Internal(_) => ErrorCode::Internal,
     }
 }
 

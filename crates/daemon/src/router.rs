@@ -23,7 +23,8 @@ use crate::access::{self, Gate, RequestId};
 use crate::app::Shared;
 use crate::failure::Failure;
 use crate::handler::{
-    branch, command, daemon, events, files, operations, processes, sandboxes, snapshots,
+    artifacts, branch, command, daemon, events, files, network, operations, ports,
+    private_networks, processes, sandboxes, secrets, snapshots,
 };
 
 /// Under this name an answer tells the id by which the daemon's log knows the request.
@@ -61,11 +62,25 @@ fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(snapshots::remove))
         .routes(routes!(snapshots::info))
         .routes(routes!(snapshots::compact))
+        .routes(routes!(artifacts::export))
+        .routes(routes!(artifacts::import))
+        .routes(routes!(artifacts::keys))
+        .routes(routes!(artifacts::trust, artifacts::forget))
         .routes(routes!(sandboxes::list, sandboxes::create))
         .routes(routes!(sandboxes::one, sandboxes::remove))
         .routes(routes!(sandboxes::pause))
         .routes(routes!(sandboxes::resume))
         .routes(routes!(sandboxes::rollback))
+        .routes(routes!(network::policy, network::set_policy))
+        .routes(routes!(network::log))
+        .routes(routes!(ports::list))
+        .routes(routes!(ports::connect))
+        .routes(routes!(ports::issue_token, ports::revoke_tokens))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::set, secrets::remove))
+        .routes(routes!(private_networks::list, private_networks::create))
+        .routes(routes!(private_networks::one, private_networks::remove))
+        .routes(routes!(private_networks::join, private_networks::leave))
         .routes(routes!(branch::branch))
         .routes(routes!(command::exec))
         .routes(routes!(command::eval))

@@ -18,7 +18,7 @@ use crate::app::Shared;
 use crate::connection::{self, Listener};
 use crate::lock::{DirectoryLock, LockError};
 use crate::metrics::Metrics;
-use crate::{ServeConfig, router, socket};
+use crate::{PreviewConfig, PreviewUrl, ServeConfig, preview, router, socket};
 
 /// For requests under way to be answered after all sandboxes have been let go.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -178,6 +178,16 @@ async fn listen_and_serve(
 ) -> Result<(JoinSet<()>, socket::SocketFile), ServeError> {
     let stopping = CancellationToken::new();
     let mut servers = JoinSet::new();
+    let app = match &config.previews {
+        Some(previews) => {
+            let (listener, url) = listen_for_previews(previews).await?;
+            tracing::info!(address = %previews.listen, %url, "showing ports of sandboxes");
+            let router = preview::router(app.clone(), url.clone());
+            servers.spawn(connection::serve(listener, router, stopping.clone()));
+            app.with_previews(url)
+        }
+        None => app,
+    };
     // TCP first: once the Unix socket answers, the daemon is complete.
     if let Some(address) = config.listen {
         let failed = |source| ServeError::Listen { address: address.to_string(), source };
@@ -202,6 +212,20 @@ async fn listen_and_serve(
     tracing::info!(signal, "stopping");
     stopping.cancel();
     Ok((servers, file))
+}
+
+async fn listen_for_previews(config: &PreviewConfig) -> Result<(Listener, PreviewUrl), ServeError> {
+    let PreviewConfig { listen, url, tls } = config;
+    let failed = |source| ServeError::Listen { address: listen.to_string(), source };
+    let tls = tls.as_ref().map(|files| access::acceptor(&files.certificate, &files.key));
+    let tls = tls.transpose()?;
+    let listener = TcpListener::bind(listen).await.map_err(failed)?;
+    let port = listener.local_addr().map_err(failed)?.port();
+    let url = url.clone().unwrap_or_else(|| PreviewUrl::local(port));
+    if !listen.ip().is_loopback() && !url.is_https() {
+        tracing::warn!(%url, "tokens cross the network unencrypted: give --preview-tls-cert");
+    }
+    Ok((Listener::Tcp(listener, tls), url))
 }
 
 /// Resolves with the name of the signal that asks the daemon to end.
@@ -233,6 +257,9 @@ mod tests {
             image_dir: "/i".into(),
             shim: "/shim.so".into(),
             launcher: "/launcher".into(),
+            gateway: "/nonexistent".into(),
+            network: Default::default(),
+            upstream_ca: None,
             isolation: forkd_engine::IsolationPolicy::None,
             accelerator: AcceleratorChoice::Auto,
             qemu: None,
@@ -241,6 +268,7 @@ mod tests {
             token_file: None,
             insecure_no_token: true,
             tls: None,
+            previews: None,
             audit_log: None,
             stop_sandboxes: false,
         }

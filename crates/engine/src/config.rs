@@ -8,6 +8,7 @@ use std::time::Duration;
 use forkd_capture::HostFeatures;
 use forkd_types::ByteCount;
 use forkd_types::limit::Deadlines;
+use forkd_types::network::NetworkLeave;
 use forkd_vmm::Accelerator;
 
 use crate::{BranchProbe, Limits};
@@ -27,6 +28,13 @@ pub struct EngineConfig {
     pub shim: PathBuf,
     /// The program that confines VMMs.
     pub launcher: PathBuf,
+    /// The program whose verb `netd` is the network gateway.
+    pub gateway: PathBuf,
+    /// The most that any sandbox may reach.
+    pub network: NetworkLeave,
+    /// Certificates that servers of hosts with header rules may have besides those that the host
+    /// trusts.
+    pub upstream_ca: Option<PathBuf>,
     /// How far VMMs must be kept from this host.
     pub isolation: IsolationPolicy,
     /// What executes guests.
@@ -85,6 +93,8 @@ impl FromStr for IsolationPolicy {
 pub enum AcceleratorChoice {
     /// KVM if a guest boots on it, else emulation.
     Auto,
+    /// KVM if a guest boots on it, else the engine does not open.
+    KvmOnly,
     /// This one.
     Forced(Accelerator),
 }

@@ -1,14 +1,17 @@
 //! What the engine tells its callers: plain values, a copy of the truth at one moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use forkd_types::network::{Alias, NetworkName, NetworkPolicy};
 use forkd_types::{
-    BranchMode, ByteCount, Isolation, OperationId, Owner, PhaseTimes, SandboxId, SandboxState,
-    SnapshotStatus, SnapshotTag,
+    BranchMode, BranchPhase, ByteCount, Isolation, OperationId, Owner, PhaseTimes, SandboxId,
+    SandboxState, SnapshotStatus, SnapshotTag, StartPhase,
 };
+use forkd_vmm::CgroupLimits;
 
 use crate::EngineError;
 
@@ -21,13 +24,23 @@ pub struct ImageInfo {
     pub description: String,
 }
 
+/// What a template boots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplateImage {
+    /// An image of the image directory, by its name.
+    Named(String),
+    /// An OCI image, by its reference. It is pulled. For admins alone: the daemon reads its files
+    /// and uses its credentials for it.
+    Reference(String),
+}
+
 /// A template to be built.
 #[derive(Debug, Clone)]
 pub struct TemplateRequest {
     /// The tag of the snapshot to make; an existing one is an error.
     pub tag: SnapshotTag,
-    /// Name of the image.
-    pub image: String,
+    /// What it boots.
+    pub image: TemplateImage,
     /// Guest RAM.
     pub memory: ByteCount,
     /// Virtual CPUs.
@@ -81,7 +94,7 @@ pub struct BranchReport {
     /// Which pages were captured, and when.
     pub mode: BranchMode,
     /// Every phase; `publish` appears once it is over.
-    pub phases: PhaseTimes,
+    pub phases: PhaseTimes<BranchPhase>,
     /// The pause window: from the pause request to the confirmed resume.
     pub pause: Duration,
     /// The same as the VMM's own STOP and RESUME events tell it: shorter by the way to and from.
@@ -123,23 +136,34 @@ pub struct Sandbox {
     pub state: SandboxState,
     /// Branches taken from it.
     pub branch_count: u64,
+    /// How often the network gateway has refused what it wanted to reach, as far as this daemon
+    /// knows.
+    pub network_refusals: u64,
     /// Host name given at the renewal.
     pub hostname: String,
-    /// From the request until its guest agent had confirmed the renewal.
+    /// From the request until it was handed out.
     pub started_in: Option<Duration>,
+    /// How long each phase of that took.
+    pub start_phases: PhaseTimes<StartPhase>,
     /// Why it is dead.
     pub error: Option<String>,
     /// It is dead because it reached its memory limit.
     pub memory_limit_reached: bool,
     /// How far its VMM is kept from the host.
     pub isolation: Isolation,
+    /// What its VMM may use of the host.
+    pub limits: CgroupLimits,
+    /// The address of its network device, if it has one.
+    pub guest_address: Option<Ipv4Addr>,
     /// What its creator wanted.
     pub options: SandboxOptions,
     /// When it will be removed, unless it is used before.
     pub expires_at: Option<SystemTime>,
 }
 
-/// Whose a sandbox is, and what its creator may want of it. Its children do not inherit it.
+/// Whose a sandbox is, and what its creator may want of it. What is started from its snapshots
+/// inherits its memory limit, its own network, and what it may reach unless another policy is
+/// given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SandboxOptions {
     /// To whom it belongs: its creator, whatever is said here.
@@ -154,6 +178,38 @@ pub struct SandboxOptions {
     pub memory_limit: Option<ByteCount>,
     /// Its VMM has a network namespace of its own.
     pub own_network: bool,
+    /// What it may reach. None: what the source of its snapshot could, or what is the default.
+    pub network: Option<NetworkPolicy>,
+    /// Private networks of its owner's that it is to be a member of when it starts.
+    pub join: BTreeSet<NetworkName>,
+    /// Those that it is a member of, and its alias in each.
+    pub memberships: BTreeMap<NetworkName, Alias>,
+}
+
+impl SandboxOptions {
+    /// What other members of its networks call it besides its id: its creator's word `name`, if a
+    /// part of a domain name can be so.
+    pub(crate) fn member_name(&self) -> Option<String> {
+        let name = self.metadata.get("name")?;
+        name.parse::<NetworkName>().ok().map(String::from)
+    }
+
+    /// What it may reach, once that is settled.
+    #[must_use]
+    pub fn policy(&self) -> NetworkPolicy {
+        self.network.clone().unwrap_or_default()
+    }
+}
+
+/// A private network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Network {
+    /// Its name.
+    pub name: NetworkName,
+    /// When it was made, in seconds since 1970.
+    pub created_at_unix: u64,
+    /// By their aliases.
+    pub members: Vec<Sandbox>,
 }
 
 /// A branch to be taken.
@@ -166,6 +222,10 @@ pub struct BranchRequest {
     pub mode: BranchMode,
     /// Children to start from it at once.
     pub children: u32,
+    /// What the children may reach. None: what the source may. The snapshot keeps the source's.
+    pub network: Option<NetworkPolicy>,
+    /// Private networks that the children join. None: those of the source.
+    pub join: Option<BTreeSet<NetworkName>>,
     /// When to answer.
     pub wait: Wait,
 }

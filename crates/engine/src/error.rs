@@ -4,8 +4,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use forkd_artifact::PublicKey;
 use forkd_capture::CaptureError;
+use forkd_oci::OciError;
 use forkd_store::StoreError;
+use forkd_types::network::{NetworkName, SecretName};
 use forkd_types::{ByteCount, OperationId, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
 use forkd_vmm::VmmError;
 
@@ -14,6 +17,16 @@ use crate::guest::{GuestError, ProcessError};
 /// Why a request was not done. Whoever asked gets it, and the operation keeps a copy.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EngineError {
+    /// Guests would have to be emulated, and the configuration refuses that.
+    #[error(
+        "guests do not run on KVM here: {reason}; emulation is refused, because it is not a \
+         security boundary: use a host with hardware virtualisation, load the kvm module, and give \
+         the daemon's user access to /dev/kvm; or leave out --require-kvm and FORKD_REQUIRE_KVM"
+    )]
+    NoKvm {
+        /// What was found.
+        reason: String,
+    },
     /// No snapshot has this tag.
     #[error("no snapshot is tagged `{tag}`")]
     UnknownSnapshot {
@@ -35,6 +48,14 @@ pub enum EngineError {
         directory: PathBuf,
         /// Those that exist, comma-separated.
         known: String,
+    },
+    /// An image cannot be had.
+    #[error("get the image {reference}: {source}")]
+    ImageUnavailable {
+        /// The reference.
+        reference: String,
+        /// Why.
+        source: Arc<OciError>,
     },
     /// The tag is taken, or being written.
     #[error("the tag `{tag}` is taken by a snapshot that is {status}")]
@@ -88,6 +109,30 @@ pub enum EngineError {
         /// What is here.
         running: String,
     },
+    /// An artifact needs what this host does not have.
+    #[error("the artifact does not fit this host: {problem}")]
+    ArtifactUnfit {
+        /// What it needs, and what is here.
+        problem: String,
+    },
+    /// The file is no artifact, or is damaged.
+    #[error("the artifact is refused: {problem}")]
+    ArtifactRefused {
+        /// How that shows.
+        problem: String,
+    },
+    /// Nobody here has said that artifacts with this signature are to be trusted.
+    #[error("the artifact is signed with the key {key}, which this daemon does not trust")]
+    KeyNotTrusted {
+        /// The key.
+        key: PublicKey,
+    },
+    /// No trusted key has this name.
+    #[error("there is no trusted key `{name}`")]
+    UnknownKey {
+        /// The name, cut short.
+        name: String,
+    },
     /// Others depend on the snapshot.
     #[error("snapshot `{tag}` is needed by: {dependents}")]
     SnapshotInUse {
@@ -127,6 +172,14 @@ pub enum EngineError {
     /// The sandbox was to have a memory limit, and nothing here would enforce it.
     #[error("memory_limit_mib: {reason}")]
     MemoryLimitUnavailable {
+        /// What stands in the way.
+        reason: String,
+    },
+    /// The configuration limits sandboxes in a way that this host cannot.
+    #[error("{option}: {reason}")]
+    LimitUnavailable {
+        /// As in the configuration.
+        option: &'static str,
         /// What stands in the way.
         reason: String,
     },
@@ -196,6 +249,81 @@ pub enum EngineError {
     /// `live` cannot be done on this host.
     #[error("a live branch is not possible here")]
     LiveUnavailable(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// The network policy that was asked for is more than the operator permits, or too long.
+    #[error("the network policy is not permitted")]
+    NetworkNotPermitted(#[from] forkd_types::network::PolicyError),
+    /// The sandbox was started from a snapshot without one.
+    #[error("sandbox `{id}` has no network device")]
+    NoNetworkDevice {
+        /// The sandbox.
+        id: SandboxId,
+    },
+    /// Header rules need a guest whose programs believe the gateway.
+    #[error(
+        "header rules do not work here: programs in this guest do not trust this daemon's gateway, \
+         because its template (image `{image}`) was built without the gateway's certificate"
+    )]
+    GatewayNotTrusted {
+        /// The template's image.
+        image: String,
+    },
+    /// The caller has no secret of this name.
+    #[error("there is no secret `{name}`")]
+    UnknownSecret {
+        /// The name.
+        name: SecretName,
+    },
+    /// The owner has no private network of this name.
+    #[error("there is no network `{name}`")]
+    UnknownNetwork {
+        /// The name.
+        name: NetworkName,
+    },
+    /// The sandbox is no member of this private network.
+    #[error("sandbox `{id}` is no member of network `{name}`")]
+    NotMember {
+        /// The sandbox.
+        id: SandboxId,
+        /// The network.
+        name: NetworkName,
+    },
+    /// The owner has a private network of this name.
+    #[error("the network `{name}` exists already")]
+    NetworkTaken {
+        /// The name.
+        name: NetworkName,
+    },
+    /// Nothing listens on the port.
+    #[error("nothing in sandbox `{id}` listens on port {port}")]
+    PortClosed {
+        /// The sandbox.
+        id: SandboxId,
+        /// The port.
+        port: u16,
+    },
+    /// The guest has not answered a connection in time.
+    #[error("sandbox `{id}` does not answer on port {port}")]
+    PortSilent {
+        /// The sandbox.
+        id: SandboxId,
+        /// The port.
+        port: u16,
+    },
+    /// As many connections as one sandbox may have.
+    #[error("sandbox `{id}` has as many connections as it may have")]
+    TooManyConnections {
+        /// The sandbox.
+        id: SandboxId,
+    },
+    /// As many tokens for ports as a sandbox may have.
+    #[error("the ports of {id} have as many tokens as they may have")]
+    TooManyPortTokens {
+        /// The sandbox.
+        id: SandboxId,
+    },
+    /// The gateway did not do what was asked.
+    #[error("the network is not available")]
+    NetworkUnavailable(#[source] Arc<dyn std::error::Error + Send + Sync>),
     /// The guest agent's answer, or its absence.
     #[error(transparent)]
     Guest(#[from] GuestError),

@@ -25,6 +25,8 @@ pub enum SandboxChange {
     State,
     /// Its VMM is gone although nobody asked for it.
     Dead,
+    /// The network gateway has refused what it wanted to reach.
+    Refused,
     /// It was removed.
     Removed,
 }
@@ -78,6 +80,7 @@ impl Change {
             Self::Sandbox(SandboxChange::Started, _) => EventType::SandboxStarted,
             Self::Sandbox(SandboxChange::State, _) => EventType::SandboxState,
             Self::Sandbox(SandboxChange::Dead, _) => EventType::SandboxDead,
+            Self::Sandbox(SandboxChange::Refused, _) => EventType::SandboxRefused,
             Self::Sandbox(SandboxChange::Removed, _) => EventType::SandboxRemoved,
             Self::Snapshot(SnapshotChange::Writing, _) => EventType::SnapshotWriting,
             Self::Snapshot(SnapshotChange::Ready, _) => EventType::SnapshotReady,

@@ -32,6 +32,7 @@ pub mod fake;
 pub mod guest;
 pub mod host;
 mod lifecycle;
+mod network;
 mod operation;
 mod sandboxes;
 mod snapshots;
@@ -45,15 +46,20 @@ pub use config::{
     AcceleratorChoice, EngineConfig, IsolationPolicy, UnknownAccelerator, UnknownIsolation,
 };
 pub use domain::{
-    AtShutDown, Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, NoProgress,
-    ProgressSink, Sandbox, SandboxOptions, Snapshot, TemplateRequest, Wait,
+    AtShutDown, Branch, BranchReport, BranchRequest, DeletePolicy, ImageInfo, Network, NoProgress,
+    ProgressSink, Sandbox, SandboxOptions, Snapshot, TemplateImage, TemplateRequest, Wait,
 };
 pub use error::{EngineError, describe};
 pub use events::{Change, EventReader, Next, OperationChange, SandboxChange, SnapshotChange};
 pub use facade::{Begun, Dependents, Engine, Usage};
+pub use forkd_artifact::{KeyError, PublicKey};
 pub use forkd_capture::{CapturePlan, HostFeatures};
+pub use forkd_netd_protocol::{FlowRecord, GatewayUsage, SecretValue, SecretValueError, Traffic};
 pub use forkd_store::private_directory;
-pub use forkd_vmm::{Accelerator, GuestRam, KeptOutput, PausePlan, Vm, VmmError};
+pub use forkd_vmm::{Accelerator, CgroupLimits, GuestRam, KeptOutput, PausePlan, Vm, VmmError};
 pub use host::{ProbeVerdict, VmmMemory, probe_kvm};
 pub use operation::{Operation, OperationKind, OperationState, Progress};
-pub use sandboxes::{Limits, OwnerLimits};
+pub use sandboxes::{
+    Limits, OwnerLimits, PortStream, PortToken, SandboxLimits, StandbyKind, StandbyUsage,
+};
+pub use snapshots::{Exported, ImportRequest, Trust, TrustedKey};

@@ -74,7 +74,7 @@ impl Launcher {
         drop(slot);
         match answer {
             Answer::Started { pid } => Pid::from_raw(pid).ok_or_else(|| lost("named no process")),
-            Answer::Refused(refusal) => Err(refused(refusal, self.own_ids)),
+            Answer::Refused(refusal) => Err(refused(refusal)),
             Answer::Ready { .. } => Err(lost("answered another question")),
         }
     }
@@ -102,10 +102,7 @@ fn connect(config: &LauncherConfig) -> Result<(Connection, bool), LaunchError> {
     let mut connection = Connection { socket, process };
     match connection.ask(&Request::Setup(config.setup.clone()), &[])? {
         Answer::Ready { own_ids } => Ok((connection, own_ids)),
-        Answer::Refused(refusal) => {
-            let own_ids = rustix::process::geteuid().is_root();
-            Err(refused(refusal, own_ids))
-        }
+        Answer::Refused(refusal) => Err(refused(refusal)),
         Answer::Started { .. } => Err(lost("answered another question")),
     }
 }
@@ -141,12 +138,12 @@ fn lost(what: &str) -> LaunchError {
     LaunchError::Lost { what: what.to_owned() }
 }
 
-fn refused(refusal: Refusal, own_ids: bool) -> LaunchError {
+fn refused(refusal: Refusal) -> LaunchError {
     let Refusal { step, what, errno, ended } = refusal;
     if let Some(pid) = ended.and_then(Pid::from_raw) {
         rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).ok();
     }
-    let remedy = remedy(step, errno, own_ids);
+    let remedy = remedy(step, errno);
     let source = match errno {
         0 => io::Error::other("it failed"),
         errno => io::Error::from_raw_os_error(errno),

@@ -3,8 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
 use crate::job::Step;
 use crate::libraries::LibrariesError;
+use crate::standing::Standing;
 
 /// Why a program was not started.
 #[derive(Debug, thiserror::Error)]
@@ -41,23 +44,26 @@ pub enum LaunchError {
     Libraries(#[from] LibrariesError),
 }
 
+impl LaunchError {
+    /// What the host does not permit, and what would help.
+    #[must_use]
+    pub fn not_permitted(&self) -> Option<(String, &'static str)> {
+        let Self::Refused { what, remedy, source, .. } = self else { return None };
+        Some((format!("the host does not permit to {what}: {source}"), remedy))
+    }
+}
+
 /// What helps where a step is refused.
-pub(crate) fn remedy(step: Option<Step>, errno: i32, own_ids: bool) -> &'static str {
-    const EINVAL: i32 = 22;
-    const ENOENT: i32 = 2;
+pub(crate) fn remedy(step: Option<Step>, errno: i32) -> &'static str {
     match step {
         Some(Step::Cgroups) => "give the daemon write access to its cgroup",
-        Some(Step::Mounts) if errno == ENOENT => "check that the file is there",
+        Some(Step::Mounts) if errno == Errno::NOENT.raw_os_error() => {
+            "check that the file is there"
+        }
         Some(Step::Program) => "check that the program can be executed by every user",
-        Some(Step::Root) if errno == EINVAL => {
+        Some(Step::Root) if errno == Errno::INVAL.raw_os_error() => {
             "the daemon's `/` must be a mount point: `mount --bind` it to itself"
         }
-        _ if own_ids => "run the daemon as root, or with --isolation best",
-        _ => {
-            "permit user namespaces to unprivileged users (sysctl \
-             kernel.unprivileged_userns_clone=1, on Ubuntu \
-             kernel.apparmor_restrict_unprivileged_userns=0), run the daemon as root, or use \
-             --isolation best"
-        }
+        _ => Standing::of_process().remedy(|path| std::fs::read_to_string(path).ok()),
     }
 }

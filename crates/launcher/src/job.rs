@@ -96,9 +96,15 @@ pub struct Job {
     pub cgroups: Vec<usize>,
     /// What is mounted for it besides what all get.
     pub binds: Vec<Bind>,
+    /// Whether it is in the network of the host, or in an empty one of its own.
+    pub host_network: bool,
     /// Who it is; None: whoever the daemon is.
     pub ids: Option<Ids>,
-    /// The largest file that it can write, in bytes.
+    /// Descriptors that it can have; None: as many as the daemon.
+    pub descriptors_max: Option<u64>,
+    /// Threads that it can have. They are counted for its user, so only with [`Self::ids`].
+    pub threads_max: u32,
+    /// The largest file that it can write, in bytes. Writing beyond that fails with `EFBIG`.
     pub file_bytes_max: Option<u64>,
     /// How much sooner it is killed than others when the host is out of memory (`proc(5)`).
     pub oom_score_adj: i32,
@@ -112,7 +118,8 @@ pub enum Step {
     Cgroups,
     /// It is killed before the daemon when the host is out of memory.
     OomScore,
-    /// It has namespaces of its own for mounts, processes, network, IPC and host name.
+    /// It has namespaces of its own for mounts, processes, IPC and host name, and for the network
+    /// unless it is for the host's.
     Namespaces,
     /// What is its own is mounted in its root.
     Mounts,
@@ -120,7 +127,7 @@ pub enum Step {
     Root,
     /// It forgets the host's name.
     HostName,
-    /// It cannot have more descriptors, or larger files, or core dumps.
+    /// It cannot have more descriptors or threads, larger files, or core dumps.
     Limits,
     /// It has a user and a group of its own.
     Ids,
@@ -130,13 +137,16 @@ pub enum Step {
     Capabilities,
     /// No program that it executes has more rights than it has.
     NoNewPrivileges,
+    /// It reaches no abstract socket of the host, whose names are those of the network that it
+    /// has. Linux 6.12 and later.
+    AbstractSockets,
     /// The program begins.
     Program,
 }
 
 impl Step {
     /// All steps.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Cgroups,
         Self::OomScore,
         Self::Namespaces,
@@ -148,6 +158,7 @@ impl Step {
         Self::UserNamespace,
         Self::Capabilities,
         Self::NoNewPrivileges,
+        Self::AbstractSockets,
         Self::Program,
     ];
 }

@@ -24,6 +24,7 @@ mod job;
 mod libraries;
 mod root;
 pub mod server;
+mod standing;
 mod steps;
 
 pub use client::{Launcher, LauncherConfig};

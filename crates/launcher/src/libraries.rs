@@ -18,29 +18,23 @@ pub struct LibrariesError {
     reason: String,
 }
 
-/// What must be mounted for `program` to be executed: itself, and the directories of the libraries
-/// of it and of `also`, each where it is on the host.
+/// What must be mounted for `program` to be executed with the library `preloaded`: the program, and
+/// the directories of the libraries of both, each where it is on the host.
 ///
 /// # Errors
 /// When the dynamic linker cannot list the libraries.
-pub fn needed_by(program: &Path, also: &[PathBuf]) -> Result<Vec<Bind>, LibrariesError> {
+pub fn needed_by(program: &Path, preloaded: Option<&Path>) -> Result<Vec<Bind>, LibrariesError> {
+    let Listed { libraries, linker } = listed(program, preloaded)?;
     let mut directories = BTreeSet::new();
-    let mut linkers = BTreeSet::new();
-    for file in std::iter::once(program).chain(also.iter().map(PathBuf::as_path)) {
-        let listed = listed(program, file)?;
-        for directory in listed.libraries.iter().filter_map(|path| path.parent()) {
-            // Under its own name too: plug-ins are not looked for where a link to it is.
-            directories.extend(directory.canonicalize());
-            directories.insert(directory.to_owned());
-        }
-        linkers.extend(listed.linker);
+    for directory in libraries.iter().filter_map(|path| path.parent()) {
+        // Under its own name too: plug-ins are not looked for where a link to it is.
+        directories.extend(directory.canonicalize());
+        directories.insert(directory.to_owned());
     }
+    let is_mounted =
+        |path: &PathBuf| path.parent().is_some_and(|place| directories.contains(place));
     let mut files: Vec<PathBuf> = vec![program.to_owned(), LINKER_CACHE.into()];
-    files.extend(
-        linkers
-            .into_iter()
-            .filter(|path| !path.parent().is_some_and(|directory| directories.contains(directory))),
-    );
+    files.extend(linker.filter(|path| !is_mounted(path)));
     files.retain(|file| file.exists());
     let bind = |path: PathBuf| Bind {
         from: path.clone(),
@@ -57,13 +51,13 @@ struct Listed {
     linker: Option<PathBuf>,
 }
 
-/// Asks the dynamic linker what `file` needs, by way of `program`, which it does not run.
-fn listed(program: &Path, file: &Path) -> Result<Listed, LibrariesError> {
-    let failed = |reason: String| LibrariesError { program: file.to_owned(), reason };
+/// Asks the dynamic linker what `program` needs, and does not run it.
+fn listed(program: &Path, preloaded: Option<&Path>) -> Result<Listed, LibrariesError> {
+    let failed = |reason: String| LibrariesError { program: program.to_owned(), reason };
     let mut command = Command::new(program);
     command.env_clear().env("LD_TRACE_LOADED_OBJECTS", "1").stdin(Stdio::null());
-    if file != program {
-        command.env("LD_PRELOAD", file);
+    if let Some(library) = preloaded {
+        command.env("LD_PRELOAD", library);
     }
     let output = command.output().map_err(|error| failed(error.to_string()))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -136,10 +130,10 @@ mod tests {
 
     #[test]
     fn a_program_of_this_host_is_listed_with_its_linker() {
-        let binds = needed_by(Path::new("/bin/sh"), &[]).unwrap();
+        let binds = needed_by(Path::new("/bin/sh"), None).unwrap();
         assert!(binds.iter().any(|bind| bind.from == Path::new("/bin/sh")));
         assert!(binds.iter().any(|bind| bind.from.is_dir()), "{binds:?}");
         assert!(binds.iter().all(|bind| bind.access == Access::ReadOnly && bind.from == bind.to));
-        assert!(needed_by(Path::new("/nonexistent"), &[]).is_err());
+        assert!(needed_by(Path::new("/nonexistent"), None).is_err());
     }
 }

@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use forkd_sys::clone::{self, Namespaces};
 use forkd_sys::packet;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::thread::CapabilitySet;
 
 use crate::job::{Answer, Job, PACKET_BYTES_MAX, Refusal, Request, Setup, Step};
 use crate::root::{self, Failed, failed};
+use crate::standing::Standing;
 use crate::steps;
 
 /// After the standard streams, of which the first is the socket.
@@ -84,9 +84,7 @@ fn refused(step: Option<Step>, what: String, source: &io::Error) -> Answer {
 /// Enters a mount namespace and builds the root in it; without privileges, in a user namespace in
 /// which this user has them. Tells whether programs can have ids of their own.
 fn get_ready(setup: &Setup) -> Result<bool, Failed> {
-    let capabilities = rustix::thread::capabilities(None).map_err(failed("read capabilities"))?;
-    let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID;
-    let privileged = capabilities.effective.contains(needed);
+    let privileged = Standing::of_process() == Standing::Privileged;
     if privileged {
         clone::unshare(Namespaces::NEWNS).map_err(failed("create a mount namespace"))?;
     } else {
@@ -111,7 +109,7 @@ fn start(job: &Job, fds: Vec<OwnedFd>, root: &Path, without: &[Step]) -> Answer 
     let begun = (|| {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("make a pipe"))?;
         let mut fds: Vec<Option<OwnedFd>> = fds.into_iter().map(Some).collect();
-        let namespaces = steps::namespaces(without);
+        let namespaces = steps::namespaces(job, without);
         let mut pipe = Some(writer);
         let pid = clone::start_sibling(namespaces, || {
             let refusal = steps::take(job, &mut fds, root, without);

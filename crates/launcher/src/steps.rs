@@ -10,32 +10,27 @@ use std::process::Command;
 
 use command_fds::{CommandFdExt as _, FdMapping};
 use forkd_sys::clone::{self, Namespaces};
+use forkd_sys::confine;
+use landlock::{Ruleset, RulesetAttr as _, RulesetError, Scope};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
 use crate::job::{Ids, Job, Refusal, Step};
 use crate::root::{self, Failed, failed};
 
-/// Descriptors that a program can have: QEMU needs two for each disk overlay, and has a few more.
-const DESCRIPTORS_MAX: u64 = 1024;
-/// Threads of one user: QEMU has one for each processor, and up to 64 for its disks.
-const THREADS_MAX: u64 = 512;
 /// The last capability that Linux 6 knows has number 40; the kernel refuses what it does not know.
 const CAPABILITIES: u32 = 64;
 /// What a program sees as the name of its host.
 const HOST_NAME: &[u8] = b"vmm";
 
 /// The namespaces of [`Step::Namespaces`].
-pub(crate) fn namespaces(without: &[Step]) -> Namespaces {
+pub(crate) fn namespaces(job: &Job, without: &[Step]) -> Namespaces {
     if without.contains(&Step::Namespaces) {
         // Mounts and the root need one.
         return Namespaces::NEWNS;
     }
-    Namespaces::NEWNS
-        | Namespaces::NEWPID
-        | Namespaces::NEWNET
-        | Namespaces::NEWIPC
-        | Namespaces::NEWUTS
+    let network = if job.host_network { Namespaces::empty() } else { Namespaces::NEWNET };
+    network | Namespaces::NEWNS | Namespaces::NEWPID | Namespaces::NEWIPC | Namespaces::NEWUTS
 }
 
 /// Takes every step of `job` in its order. Comes back only with what was refused.
@@ -92,6 +87,7 @@ fn run(step: Step, job: &Job, fds: &mut [Option<OwnedFd>], root: &Path) -> Resul
         Step::Capabilities => drop_capabilities(),
         Step::NoNewPrivileges => rustix::thread::set_no_new_privs(true)
             .map_err(failed("give up the right to new privileges")),
+        Step::AbstractSockets => leave_abstract_sockets(),
         Step::Program => Err(execute(job, fds)),
     }
 }
@@ -118,12 +114,13 @@ fn set_limits(job: &Job) -> Result<(), Failed> {
         rustix::process::setrlimit(resource, Rlimit { current: most, maximum: most })
             .map_err(failed(format!("limit {what}")))
     };
-    limit(Resource::Nofile, Some(DESCRIPTORS_MAX), "descriptors")?;
+    limit(Resource::Nofile, job.descriptors_max, "descriptors")?;
     limit(Resource::Core, Some(0), "core dumps")?;
-    limit(Resource::Fsize, job.file_bytes_max, "the size of files")?;
     // Other processes of the same user would count too.
-    let threads = job.ids.as_ref().map(|_| THREADS_MAX);
-    limit(Resource::Nproc, threads, "threads")
+    let threads = job.ids.as_ref().map(|_| job.threads_max.into());
+    limit(Resource::Nproc, threads, "threads")?;
+    limit(Resource::Fsize, job.file_bytes_max, "the size of files")?;
+    confine::fail_writes_beyond_limit().map_err(failed("ignore the signal for large files"))
 }
 
 fn take_ids(ids: &Ids) -> Result<(), Failed> {
@@ -149,6 +146,20 @@ fn drop_capabilities() -> Result<(), Failed> {
     let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::clear_ambient_capability_set().map_err(failed(what))?;
     rustix::thread::set_capabilities(None, none).map_err(failed(what))
+}
+
+/// Sockets of the host's network can be reached by their abstract names, unless Landlock says
+/// otherwise. A kernel that does not know this is no obstacle: the pairs of datagram sockets that a
+/// program is given are all that it could use for it.
+fn leave_abstract_sockets() -> Result<(), Failed> {
+    let confine = || {
+        let ruleset = Ruleset::default().scope(Scope::AbstractUnixSocket)?.create()?;
+        ruleset.restrict_self().map(drop)
+    };
+    confine().map_err(|error: RulesetError| Failed {
+        what: "leave abstract sockets of the host".to_owned(),
+        source: std::io::Error::other(error),
+    })
 }
 
 /// Becomes the program; comes back only if that fails.

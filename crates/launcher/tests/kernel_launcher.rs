@@ -3,22 +3,35 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use forkd_launcher::{
     Access, Bind, Descriptor, Ids, Job, LaunchError, Launcher, LauncherConfig, Mounted, Setup,
     needed_by,
 };
+use landlock::{CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, Scope};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 const PROGRAM: &str = "/bin/sleep";
+/// Sends a datagram to the socket with an abstract name, and says what comes of it.
+const SENDER: &str = "/usr/bin/perl";
+const SEND: &str = r#"socket(S, 1, 2, 0) or die;
+send(S, "hello", 0, pack("Sa*", 1, "\0$ARGV[0]")) or print "$!"; print ".""#;
 /// Nobody's.
 const USER: u32 = 0x7000_0001;
 
 fn launcher(root: &TempDir) -> Launcher {
-    let binds = needed_by(Path::new(PROGRAM), &[]).unwrap();
+    let mut binds = needed_by(Path::new(PROGRAM), None).unwrap();
+    for bind in needed_by(Path::new(SENDER), None).unwrap() {
+        if !binds.iter().any(|known| known.to == bind.to) {
+            binds.push(bind);
+        }
+    }
     let setup = Setup { root: root.path().to_owned(), binds, places: Vec::new() };
     let program = PathBuf::from(env!("CARGO_BIN_EXE_forkd-launcher"));
     Launcher::start(LauncherConfig { program, setup }).unwrap()
@@ -32,8 +45,11 @@ fn job(launcher: &Launcher) -> Job {
         descriptors: vec![Descriptor { index: 0, number: 0 }],
         cgroups: Vec::new(),
         binds: Vec::new(),
+        host_network: false,
+        descriptors_max: Some(1024),
         ids: launcher.has_own_ids().then(|| Ids { id: USER, groups: Vec::new() }),
-        file_bytes_max: Some(1 << 20),
+        threads_max: 64,
+        file_bytes_max: None,
         oom_score_adj: 500,
     }
 }
@@ -61,6 +77,15 @@ fn end(pid: Pid) {
 
 fn read(pid: Pid, file: &str) -> String {
     fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap()
+}
+
+/// Waits until the program does nothing: before, it opens libraries.
+fn wait_until_it_sleeps(pid: Pid) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !read(pid, "stat").rsplit(')').next().unwrap().starts_with(" S ") {
+        assert!(Instant::now() < until, "it never sleeps: {}", read(pid, "stat"));
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Children of this process with that name.
@@ -101,6 +126,7 @@ fn a_program_begins_with_every_step_taken_or_not_at_all() {
         assert_eq!(field("Uid"), [USER.to_string().as_str(); 4].join("\t"));
     }
     assert_eq!(read(pid, "environ"), "ONLY=this\0");
+    wait_until_it_sleeps(pid);
     let open = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap().count();
     assert_eq!(open, 1, "the one that it was given");
 
@@ -120,6 +146,7 @@ fn a_program_begins_with_every_step_taken_or_not_at_all() {
     let words = launch(&launcher, absent).unwrap_err().to_string();
     assert!(words.contains("execute `/bin/absent`"), "{words}");
     assert_eq!(children("sleep"), [pid]);
+    a_program_with_the_hosts_network_reaches_no_abstract_socket_of_it(&launcher);
 
     // A launcher that has died is started again.
     let died = children("forkd-launcher");
@@ -139,4 +166,43 @@ fn a_program_begins_with_every_step_taken_or_not_at_all() {
     let mut both = [pid, second];
     both.sort_by_key(|pid| pid.as_raw_nonzero());
     assert_eq!(left, both);
+}
+
+fn a_program_with_the_hosts_network_reaches_no_abstract_socket_of_it(launcher: &Launcher) {
+    let name = format!("forkd-test-{}", std::process::id());
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    let server = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
+    rustix::net::bind(&server, &address).unwrap();
+    let send = || {
+        let (mut said, to) = std::io::pipe().unwrap();
+        let (script, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(SEND.as_bytes()).unwrap();
+        drop(writer);
+        let job = Job {
+            program: SENDER.into(),
+            arguments: ["-", &name].map(str::to_owned).to_vec(),
+            descriptors: [(0, 0), (1, 1)]
+                .map(|(index, number)| Descriptor { index, number })
+                .into(),
+            host_network: true,
+            ..job(launcher)
+        };
+        let pid = launcher.launch(job, &[script.as_fd(), to.as_fd()]).unwrap();
+        drop(to);
+        let mut words = String::new();
+        said.read_to_string(&mut words).unwrap();
+        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).unwrap();
+        words
+    };
+    let mut bytes = [0; 16];
+    let required = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    match required.scope(Scope::AbstractUnixSocket).is_ok() {
+        true => {
+            assert_eq!(send(), "Operation not permitted.");
+            let got = rustix::net::recv(&server, &mut bytes, RecvFlags::DONTWAIT);
+            assert_eq!(got.unwrap_err(), rustix::io::Errno::AGAIN);
+        }
+        // It is started all the same.
+        false => assert_eq!(send(), "."),
+    }
 }

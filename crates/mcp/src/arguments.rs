@@ -96,6 +96,23 @@ pub(crate) struct Rollback {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Network {
+    /// The sandbox's id.
+    pub(crate) sandbox: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct ExposePort {
+    /// The sandbox's id.
+    pub(crate) sandbox: String,
+    /// The TCP port that a server in it listens on, 1 to 65535.
+    pub(crate) port: u16,
+    /// How long the address is valid, in seconds; by default an hour.
+    #[serde(default)]
+    pub(crate) ttl_secs: Option<u64>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Delete {
     /// A sandbox's id (`sb-...`) or a snapshot's tag.
     pub(crate) name: String,

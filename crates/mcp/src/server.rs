@@ -3,10 +3,11 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use forkd_api::{
-    BranchRequest, Child, CreateSandboxes, CreateSnapshot, ErrorCode, EvalAnswer, EvalRequest,
-    ExecRequest, Sandbox,
+    BranchRequest, Child, CreatePortToken, CreateSandboxes, CreateSnapshot, ErrorCode, EvalAnswer,
+    EvalRequest, ExecRequest, Sandbox,
 };
 use forkd_client::{Client, ClientError, Dependents};
+use forkd_types::FlowOutcome;
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{CallToolResult, ContentBlock, Implementation, ServerCapabilities, ServerConfig};
@@ -14,7 +15,8 @@ use rmcp::{ServerHandler, tool, tool_handler, tool_router};
 use serde_json::{Value, json};
 
 use crate::arguments::{
-    Branch, Create, Delete, Fork, ReadFile, Rollback, RunCode, RunCommand, WriteFile,
+    Branch, Create, Delete, ExposePort, Fork, Network, ReadFile, Rollback, RunCode, RunCommand,
+    WriteFile,
 };
 use crate::text::shortened;
 
@@ -22,10 +24,14 @@ const INSTRUCTIONS: &str = "Sandboxes are isolated Linux machines with Python th
     while they run. Work in one with run_code, which keeps variables, and run_command. Before \
     something that may go wrong, or to try several ways at once, use branch: each child goes on \
     from that very instant, with memory, processes and files of its own. Keep the child that \
-    worked and delete the others. Sandboxes have no network. Delete what you no longer need.";
+    worked and delete the others. What a sandbox may reach on the network is up to \
+    a policy: see it, and what was refused, with network. Delete what you no longer need.";
 
 /// Images that models take.
 const IMAGE_TYPES: [&str; 2] = ["image/jpeg", "image/png"];
+
+/// Refusals of the network that a model gets to see.
+const REFUSALS_SHOWN: usize = 50;
 
 /// How a sandbox's id begins.
 const SANDBOX_PREFIX: &str = "sb-";
@@ -178,6 +184,26 @@ impl Server {
         answer(sandbox.map(|sandbox| shown(&sandbox)))
     }
 
+    /// See what a sandbox may reach on the network, and which connections and names it was refused,
+    /// newest last.
+    #[tool(annotations(title = "See a sandbox's network", read_only_hint = true))]
+    async fn network(&self, Parameters(given): Parameters<Network>) -> CallToolResult {
+        answer(self.reach(&given.sandbox).await)
+    }
+
+    /// Get an address that shows a server in a sandbox in a browser, for people to look at. Anybody
+    /// who has the address reaches that one port. Without such addresses in the daemon it is an
+    /// error.
+    #[tool(annotations(title = "Show a port in a browser", destructive_hint = false))]
+    async fn expose_port(&self, Parameters(given): Parameters<ExposePort>) -> CallToolResult {
+        let body = CreatePortToken { ttl_secs: given.ttl_secs };
+        let token = self.client.issue_port_token(&given.sandbox, given.port, &body).await;
+        answer(
+            token
+                .map(|token| json!({ "url": token.url, "expires_at_unix": token.expires_at_unix })),
+        )
+    }
+
     /// Delete a sandbox or a snapshot.
     #[tool(annotations(title = "Delete a sandbox or a snapshot"))]
     async fn delete(&self, Parameters(given): Parameters<Delete>) -> CallToolResult {
@@ -207,6 +233,24 @@ impl Server {
         let target = self.client.target().to_string();
         let none = || ClientError::NotUnderstood { target, status: 201, problem };
         started?.into_iter().next().ok_or_else(none)
+    }
+
+    async fn reach(&self, sandbox: &str) -> Result<Value, ClientError> {
+        let policy = self.client.network(sandbox).await?;
+        let mut entries = self.client.network_log(sandbox, None, None).await?.entries;
+        entries.retain(|entry| entry.outcome == FlowOutcome::Refused);
+        entries.drain(..entries.len().saturating_sub(REFUSALS_SHOWN));
+        let refused = entries.iter().map(|entry| {
+            json!({
+                "protocol": entry.protocol,
+                "address": entry.address,
+                "port": entry.port,
+                "name": entry.name,
+                "reason": entry.reason,
+                "repeated": entry.repeated,
+            })
+        });
+        Ok(json!({ "policy": policy, "refused": refused.collect::<Vec<_>>() }))
     }
 
     async fn everything(&self) -> Result<Value, ClientError> {

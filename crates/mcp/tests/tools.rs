@@ -16,12 +16,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-const TOOLS: [&str; 10] = [
+const TOOLS: [&str; 12] = [
     "branch",
     "create",
     "delete",
+    "expose_port",
     "fork",
     "list",
+    "network",
     "read_file",
     "rollback",
     "run_code",
@@ -208,4 +210,40 @@ async fn what_a_guest_prints_does_not_flood_the_model() {
     let (model, _) = model(vec![(200, flood)]).await;
     let answer = call(&model, "run_command", json!({ "sandbox": "sb-1", "command": "yes" })).await;
     assert!(data(&answer)["stdout"].as_str().unwrap().len() <= TEXT_BYTES_MAX);
+}
+
+#[tokio::test]
+async fn a_model_sees_what_a_sandbox_may_reach_and_what_it_was_refused() {
+    let entry = |number: u64, outcome: &str, name: &str| {
+        json!({ "number": number, "unix_ms": 0, "outcome": outcome, "protocol": "udp",
+            "name": name, "reason": "no rule allows the name" })
+    };
+    let log = json!({ "missing": 0, "entries": [
+        entry(1, "ended", "good.example"), entry(2, "refused", "bad.example"),
+    ] });
+    let policy = json!({ "allow_out": ["good.example"] });
+    let (model, asked) = model(vec![(200, policy.clone()), (200, log)]).await;
+    let answer = call(&model, "network", json!({ "sandbox": "sb-1" })).await;
+    assert_eq!(data(&answer)["policy"], policy);
+    let refused = data(&answer)["refused"].as_array().unwrap();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!(refused[0]["name"], "bad.example");
+    let asked = asked.await.unwrap();
+    assert!(asked[1].contains("GET /v1/sandboxes/sb-1/network/log"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_model_gets_an_address_for_a_port_or_learns_what_is_missing() {
+    let token = json!({ "url": "http://8080-sb-1.localhost/?forkd_token=t", "host": "h",
+        "token": "t", "expires_at_unix": 7 });
+    let refused = json!({ "error": "no", "code": "no_previews", "hint": "--preview-listen" });
+    let (model, asked) = model(vec![(201, token), (409, refused)]).await;
+    let given = json!({ "sandbox": "sb-1", "port": 8080, "ttl_secs": 60 });
+    let answer = call(&model, "expose_port", given.clone()).await;
+    assert_eq!(data(&answer)["url"], "http://8080-sb-1.localhost/?forkd_token=t");
+    let answer = call(&model, "expose_port", given).await;
+    assert_eq!(answer.structured_content.unwrap()["hint"], "--preview-listen");
+    let asked = asked.await.unwrap();
+    let parts = ["POST /v1/sandboxes/sb-1/ports/8080/token", "\"ttl_secs\":60"];
+    assert!(parts.iter().all(|part| asked[0].contains(part)), "{asked:?}");
 }

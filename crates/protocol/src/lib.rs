@@ -55,6 +55,10 @@ pub const PROTOCOL_MAX: u32 = 1;
 /// Name of the virtio-serial port on which the agent listens.
 pub const PORT_NAME: &str = "forkd.agent";
 
+/// In this file of the guest the host names variables, one `NAME=value` a line, that every program
+/// of the agent finds in its environment, unless its request says otherwise.
+pub const GATEWAY_ENVIRONMENT: &str = "/etc/forkd/gateway.env";
+
 /// Credit that a payload of `data_bytes` consumes.
 ///
 /// ```

@@ -178,6 +178,18 @@ pub enum Request {
         #[serde(default)]
         output_credit: u64,
     },
+    /// Which TCP ports are listened on. Answered by `Port` for each, at last `Done`.
+    ListPorts {
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Connects to a server that listens on the guest's loopback address only, and passes one
+    /// connection of the gateway on to it. Answered by `PortOpened`; or by `Error`.
+    OpenPort {
+        /// The server's port.
+        port: u16,
+    },
     /// Takes a new identity. Answered by [`Reply::Renewed`] only when every part of it took effect.
     Renew {
         /// Identity of the sandbox.
@@ -341,6 +353,24 @@ pub enum Reply {
         #[serde(default)]
         from: Option<String>,
     },
+    /// A TCP port that is listened on. Consumes credit for its texts.
+    Port {
+        /// The address that it is listened on.
+        address: String,
+        /// The port.
+        port: u16,
+        /// The process that listens, if that is known.
+        #[serde(default)]
+        pid: Option<u32>,
+        /// The name of its program.
+        #[serde(default)]
+        program: Option<String>,
+    },
+    /// The gateway may connect, once and within seconds.
+    PortOpened {
+        /// To this port, on the guest's own address.
+        port: u16,
+    },
     /// The new identity is in effect.
     Renewed {
         /// Of the request.
@@ -392,6 +422,8 @@ impl Request {
         "remove_file",
         "make_directory",
         "watch_files",
+        "list_ports",
+        "open_port",
         "renew",
         "power_off",
     ];
@@ -416,6 +448,8 @@ impl Reply {
         "done",
         "watching",
         "change",
+        "port",
+        "port_opened",
         "renewed",
         "powering_off",
         "error",
@@ -435,12 +469,16 @@ impl Reply {
             Self::Change { kind, path, from } => {
                 Some(kind.len() + path.len() + from.as_ref().map_or(0, String::len))
             }
+            Self::Port { address, program, .. } => {
+                Some(address.len() + program.as_ref().map_or(0, String::len))
+            }
             Self::Welcome { .. }
             | Self::Pong { .. }
             | Self::Started { .. }
             | Self::Credit { .. }
             | Self::Exited { .. }
             | Self::EvalDone { .. }
+            | Self::PortOpened { .. }
             | Self::FileEnd { .. }
             | Self::Written { .. }
             | Self::Done {}
@@ -483,6 +521,8 @@ impl Reply {
             | Self::Done {}
             | Self::Watching {}
             | Self::Change { .. }
+            | Self::Port { .. }
+            | Self::PortOpened { .. }
             | Self::PoweringOff {} => 0,
         }
     }
@@ -522,6 +562,10 @@ pub mod code {
     pub const FILE_NOT_FOUND: &str = "file_not_found";
     /// Any other failure on a file.
     pub const FILE_FAILED: &str = "file_failed";
+    /// Nothing listens on the port.
+    pub const PORT_CLOSED: &str = "port_closed";
+    /// Any other failure on a port.
+    pub const PORT_FAILED: &str = "port_failed";
     /// A part of the new identity did not take effect.
     pub const RENEW_FAILED: &str = "renew_failed";
     /// Only an agent that is PID 1 does this.

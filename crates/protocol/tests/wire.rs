@@ -47,6 +47,8 @@ fn requests() -> Vec<Request> {
         Request::RemoveFile { path: "/x".into(), recursive: true },
         Request::MakeDirectory { path: "/x/y".into() },
         Request::WatchFiles { path: "/x".into(), recursive: true, output_credit: 3 },
+        Request::ListPorts { output_credit: 3 },
+        Request::OpenPort { port: 8080 },
         Request::Renew {
             instance_id: "sb-1".into(),
             hostname: "sb-1".into(),
@@ -98,6 +100,13 @@ fn replies() -> Vec<Reply> {
         Reply::Done {},
         Reply::Watching {},
         Reply::Change { kind: "renamed".into(), path: "/y".into(), from: Some("/x".into()) },
+        Reply::Port {
+            address: "::1".into(),
+            port: 8080,
+            pid: Some(7),
+            program: Some("python3".into()),
+        },
+        Reply::PortOpened { port: 40_000 },
         Reply::Renewed {
             instance_id: "sb-1".into(),
             clock_step_ns: -1,

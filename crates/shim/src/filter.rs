@@ -4,15 +4,8 @@
 //! QEMU's own filter (`-sandbox on`) comes on top of it: that one lists what is denied, so it lets
 //! through what a newer kernel adds.
 
-use std::collections::BTreeMap;
-
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
-};
-
-type Error = Box<dyn std::error::Error>;
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+use forkd_sys::seccomp::{self, Error, Rules, when};
+use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 /// Allowed whatever their arguments.
 const ALLOWED: &[i64] = &[
@@ -174,29 +167,14 @@ const PRCTLS: &[u64] = &[
 
 /// Filters the system calls of every thread of this process, from now on.
 pub(crate) fn apply() -> Result<(), Error> {
-    for program in programs()? {
+    for program in seccomp::programs(rules()?)? {
         seccompiler::apply_filter_all_threads(&program)?;
     }
     Ok(())
 }
 
-/// Of two filters the kernel takes the stricter answer.
-fn programs() -> Result<[BpfProgram; 2], Error> {
-    let arch = std::env::consts::ARCH.try_into()?;
-    // glibc then makes threads with `clone`, whose arguments a filter can see.
-    let unknown = Rules::from([(libc::SYS_clone3, vec![])]);
-    let missing = SeccompAction::Errno(u32::try_from(libc::ENOSYS)?);
-    let unknown = SeccompFilter::new(unknown, SeccompAction::Allow, missing, arch)?;
-    let denied = SeccompAction::Errno(u32::try_from(libc::EPERM)?);
-    let allowed = SeccompFilter::new(rules()?, denied, SeccompAction::Allow, arch)?;
-    Ok([unknown.try_into()?, allowed.try_into()?])
-}
-
 fn rules() -> Result<Rules, Error> {
-    let mut rules: Rules = ALLOWED.iter().map(|&number| (number, vec![])).collect();
-    rules.insert(libc::SYS_clone3, vec![]);
-    let threads = u64::try_from(libc::CLONE_THREAD)?;
-    rules.insert(libc::SYS_clone, vec![when(0, SeccompCmpOp::MaskedEq(threads), threads)?]);
+    let mut rules = seccomp::rules(ALLOWED)?;
     let mut ioctls = vec![when(1, SeccompCmpOp::MaskedEq(IOCTL_KIND), KVM)?];
     for request in IOCTLS {
         ioctls.push(when(1, SeccompCmpOp::Eq, *request)?);
@@ -208,11 +186,6 @@ fn rules() -> Result<Rules, Error> {
     // Asked for a limit, not given one.
     rules.insert(libc::SYS_prlimit64, vec![when_pointer(2, 0)?]);
     Ok(rules)
-}
-
-fn when(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompRule, Error> {
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?;
-    Ok(SeccompRule::new(vec![condition])?)
 }
 
 fn when_pointer(argument: u8, value: u64) -> Result<SeccompRule, Error> {
@@ -227,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_filters_are_programs_that_the_kernel_can_take() {
-        let programs = programs().unwrap();
+        let programs = seccomp::programs(rules().unwrap()).unwrap();
         assert!(programs.iter().all(|program| (2..4096).contains(&program.len())));
     }
 

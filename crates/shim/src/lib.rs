@@ -3,7 +3,9 @@
 //! 1. create a userfaultfd (it watches the address space of its creator) and pass it out;
 //! 2. map file ranges copy-on-write at fixed addresses over guest RAM;
 //! 3. filter the system calls of a confined VMM, once it is loaded and before it has read anything;
-//! 4. allow the daemon to read the memory of a VMM that is not confined where Yama would forbid it.
+//! 4. hold the far end of the network device and pass it out, so that a link lives exactly as
+//!    long as its VMM;
+//! 5. allow the daemon to read the memory of a VMM that is not confined where Yama would forbid it.
 //!
 //! It listens on a socket that the daemon made before it started the VMM; its number is in the
 //! environment. Without that variable the library does nothing. It serves one connection after the
@@ -20,15 +22,12 @@ mod filter;
 mod probe;
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use forkd_sys::shim_wire::{self, Mapping, Operation};
-use forkd_sys::uffd;
+use forkd_sys::{packet, uffd};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
 
 /// The exit code of a VMM that could not be confined.
 const FAILURE: i32 = 1;
@@ -42,9 +41,17 @@ const FAILURE: i32 = 1;
 static CONSTRUCTOR: extern "C" fn() = start;
 
 extern "C" fn start() {
-    let Some(listener) = listener_from_environment() else { return };
-    spawn_without_signals(listener);
+    let listener = from_environment(shim_wire::LISTEN_FD_VARIABLE);
+    let is_vmm = listener.is_some();
+    let link = from_environment(shim_wire::LINK_FD_VARIABLE);
+    if let Some(listener) = listener {
+        save_memory();
+        spawn_without_signals(Serving { listener, link });
+    }
     if std::env::var_os(shim_wire::FILTER_VARIABLE).is_none() {
+        if !is_vmm {
+            return;
+        }
         // SAFETY: prctl with PR_SET_PTRACER takes two integers and touches no memory. On a kernel
         // without Yama it fails, and then nothing needs to be allowed.
         unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
@@ -56,18 +63,36 @@ extern "C" fn start() {
     }
 }
 
-fn listener_from_environment() -> Option<OwnedFd> {
-    let number: RawFd = std::env::var(shim_wire::LISTEN_FD_VARIABLE).ok()?.parse().ok()?;
+/// Before the VMM allocates anything: of every page that it has, each sandbox has its own.
+fn save_memory() {
+    // QEMU asks for huge pages for translated code, of which a child may need little. Guest RAM
+    // loses nothing: pages that a guest writes are copied one by one. Where this fails, the VMM
+    // takes more memory and works.
+    rustix::thread::disable_transparent_huge_pages(true).ok();
+    // SAFETY: sets a number of the C library's, before any other thread runs.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
+/// What the library has for as long as the VMM lives.
+struct Serving {
+    listener: OwnedFd,
+    /// The far end of the network device, if there is one.
+    link: Option<OwnedFd>,
+}
+
+fn from_environment(variable: &str) -> Option<OwnedFd> {
+    let number: RawFd = std::env::var(variable).ok()?.parse().ok()?;
     // SAFETY: the daemon passes this descriptor to this process for this library; nothing else in
-    // the process knows its number, so we are its only owner. A wrong number fails at `accept`.
-    let listener = (number > 2).then(|| unsafe { OwnedFd::from_raw_fd(number) })?;
-    rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC).ok()?;
-    Some(listener)
+    // the process knows its number, so we are its only owner. A wrong number fails where it is
+    // used.
+    let descriptor = (number > 2).then(|| unsafe { OwnedFd::from_raw_fd(number) })?;
+    rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC).ok()?;
+    Some(descriptor)
 }
 
 /// Starts the serving thread with every signal blocked: signals are the VMM's business, and one
 /// that is delivered to this thread would not reach its own.
-fn spawn_without_signals(listener: OwnedFd) {
+fn spawn_without_signals(serving: Serving) {
     // SAFETY: both sets are plain data that the calls fill completely before they are read, and
     // changing the mask of the calling thread affects nothing else.
     unsafe {
@@ -76,72 +101,82 @@ fn spawn_without_signals(listener: OwnedFd) {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         // A failed start shows to the daemon: its first request is never answered.
-        drop(std::thread::Builder::new().name("forkd-shim".into()).spawn(move || serve(&listener)));
+        drop(std::thread::Builder::new().name("forkd-shim".into()).spawn(move || serve(serving)));
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
     }
 }
 
-fn serve(listener: &OwnedFd) {
+fn serve(serving: Serving) {
+    let serving = Arc::new(serving);
     loop {
-        match rustix::net::accept_with(listener, rustix::net::SocketFlags::CLOEXEC) {
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        match rustix::net::accept_with(&serving.listener, flags) {
             // Tests connect beside the daemon.
             #[cfg(feature = "probe")]
-            Ok(connection) => drop(std::thread::spawn(move || serve_connection(&connection))),
+            Ok(connection) => {
+                let serving = Arc::clone(&serving);
+                drop(std::thread::spawn(move || serving.serve(&connection)));
+            }
             #[cfg(not(feature = "probe"))]
-            Ok(connection) => serve_connection(&connection),
+            Ok(connection) => serving.serve(&connection),
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(_) => return,
         }
     }
 }
 
-fn serve_connection(connection: &OwnedFd) {
-    let mut packet = vec![0u8; shim_wire::REQUEST_BYTES_MAX];
-    while let Ok((bytes, attached)) = receive(connection, &mut packet) {
-        if bytes == 0 {
-            return;
-        }
-        #[cfg(feature = "probe")]
-        if let Some(answer) = probe::answer(&packet[..bytes]) {
-            let told = rustix::net::send(connection, answer.as_bytes(), SendFlags::NOSIGNAL);
-            if told.is_err() {
+impl Serving {
+    fn serve(&self, connection: &OwnedFd) {
+        let mut buffer = vec![0u8; shim_wire::REQUEST_BYTES_MAX];
+        loop {
+            let answered = match packet::receive(connection, &mut buffer) {
+                Ok((0, _)) => return,
+                Ok((bytes, attached)) => {
+                    self.serve_packet(connection, &buffer[..bytes], attached.first())
+                }
+                Err(Errno::MSGSIZE) => reply(connection, Err(Errno::BADMSG)),
+                Err(errno) => Err(errno),
+            };
+            if answered.is_err() {
                 return;
             }
-            continue;
-        }
-        let result = answer(&packet[..bytes], attached.as_ref().map(AsFd::as_fd));
-        if reply(connection, result).is_err() {
-            return;
         }
     }
-}
 
-/// One packet and the descriptor that came with it.
-fn receive(connection: &OwnedFd, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut buffers = [std::io::IoSliceMut::new(packet)];
-    let received =
-        rustix::net::recvmsg(connection, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-    let attached = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    Ok((received.bytes, attached))
-}
+    fn serve_packet(
+        &self,
+        connection: &OwnedFd,
+        packet: &[u8],
+        attached: Option<&OwnedFd>,
+    ) -> Result<(), Errno> {
+        #[cfg(feature = "probe")]
+        if let Some(answer) = probe::answer(packet) {
+            return packet::send(connection, answer.as_bytes(), &[]);
+        }
+        reply(connection, self.answer(packet, attached.map(AsFd::as_fd)))
+    }
 
-fn answer(packet: &[u8], attached: Option<BorrowedFd<'_>>) -> Result<Option<OwnedFd>, Errno> {
-    match (shim_wire::decode_request(packet), attached) {
-        (Some((Operation::Userfaultfd, _)), device) => {
-            device.map_or_else(uffd::create, uffd::create_by).map(Some)
+    fn answer(
+        &self,
+        packet: &[u8],
+        attached: Option<BorrowedFd<'_>>,
+    ) -> Result<Option<OwnedFd>, Errno> {
+        match (shim_wire::decode_request(packet), attached) {
+            (Some((Operation::Userfaultfd, _)), device) => {
+                device.map_or_else(uffd::create, uffd::create_by).map(Some)
+            }
+            (Some((Operation::Map, mappings)), Some(file)) => {
+                #[cfg(feature = "probe")]
+                probe::keep_layer(file);
+                mappings.iter().try_for_each(|mapping| map_over(file, *mapping))?;
+                Ok(None)
+            }
+            (Some((Operation::NetworkLink, _)), None) => {
+                let link = self.link.as_ref().ok_or(Errno::NODEV)?;
+                rustix::io::fcntl_dupfd_cloexec(link, 0).map(Some)
+            }
+            _ => Err(Errno::BADMSG),
         }
-        (Some((Operation::Map, mappings)), Some(file)) => {
-            #[cfg(feature = "probe")]
-            probe::keep_layer(file);
-            mappings.iter().try_for_each(|mapping| map_over(file, *mapping))?;
-            Ok(None)
-        }
-        _ => Err(Errno::BADMSG),
     }
 }
 
@@ -150,15 +185,8 @@ fn reply(connection: &OwnedFd, result: Result<Option<OwnedFd>, Errno>) -> Result
         Ok(created) => (0, created),
         Err(errno) => (errno.raw_os_error(), None),
     };
-    let bytes = i32::to_ne_bytes(number);
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let created = created.as_ref().map(|fd| [fd.as_fd()]);
-    if let Some(created) = &created {
-        ancillary.push(SendAncillaryMessage::ScmRights(created));
-    }
-    let bytes = [std::io::IoSlice::new(&bytes)];
-    rustix::net::sendmsg(connection, &bytes, &mut ancillary, SendFlags::NOSIGNAL).map(|_| ())
+    let created: Vec<_> = created.iter().map(AsFd::as_fd).collect();
+    packet::send(connection, &i32::to_ne_bytes(number), &created)
 }
 
 fn map_over(file: BorrowedFd<'_>, mapping: Mapping) -> Result<(), Errno> {

@@ -73,6 +73,9 @@ fn ask(name: &str, argument: &str) -> io::Result<String> {
         "execute" => Command::new(argument).status().map(|status| status.to_string()),
         "system_call" => system_call(argument).map(done),
         "threads" => Ok(threads().to_string()),
+        "spin" => spin(argument).map(done),
+        "take_memory" => take_memory(argument).map(done),
+        "extend" => extend(argument).map(done),
         "layer_mode" => layer(|file| file.set_permissions(fs::Permissions::from_mode(0o666))),
         "layer_write" => layer(|file| file.write_all_at(b"torn", 0)),
         "layer_reopen" => layer(|file| {
@@ -101,6 +104,37 @@ fn system_call(number: &str) -> io::Result<()> {
     let result = unsafe { libc::syscall(number, -1, 0, 0, 0, 0, 0) };
     let error = io::Error::last_os_error();
     if result == -1 && error.raw_os_error() == Some(libc::EPERM) { Err(error) } else { Ok(()) }
+}
+
+/// Starts so many threads that never rest.
+fn spin(count: &str) -> io::Result<()> {
+    for _ in 0..number(count)? {
+        let small = std::thread::Builder::new().stack_size(64 << 10);
+        small.spawn(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Uses so many MiB of memory, for good.
+fn take_memory(mebibytes: &str) -> io::Result<()> {
+    let bytes = vec![1u8; number(mebibytes)? << 20];
+    std::mem::forget(bytes);
+    Ok(())
+}
+
+/// Writes the byte of a file with which it is so many MiB long.
+fn extend(argument: &str) -> io::Result<()> {
+    let (path, mebibytes) = argument.split_once(' ').ok_or(io::ErrorKind::InvalidInput)?;
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.write_all_at(b"x", ((number(mebibytes)? as u64) << 20) - 1)
+}
+
+fn number(text: &str) -> io::Result<usize> {
+    text.parse().map_err(io::Error::other)
 }
 
 /// How many threads can be made.

@@ -74,6 +74,35 @@ pub(crate) fn write_durable<T>(
     Ok(value)
 }
 
+/// Writes a file that only this user may read, durably and in one step.
+///
+/// # Errors
+/// [`StoreError::File`]; then the file is what it was.
+pub fn write_private_file(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    write_durable(path, |mut file| io::Write::write_all(&mut file, bytes))
+}
+
+/// Removes what writing `path` has left when a host or a program ended within it.
+///
+/// # Errors
+/// [`StoreError::File`].
+pub fn remove_unfinished(path: &Path) -> Result<(), StoreError> {
+    let failed = |source| StoreError::file("look into", path, source);
+    let folder = path.parent().unwrap_or(path);
+    let begins = path.file_name().unwrap_or_default().as_encoded_bytes();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.as_encoded_bytes();
+        if name.strip_prefix(begins).is_some_and(|rest| rest.ends_with(UNFINISHED.as_bytes())) {
+            remove(&folder.join(String::from_utf8_lossy(name).as_ref()));
+        }
+    }
+    Ok(())
+}
+
+/// The end of the names of files that are not finished.
+const UNFINISHED: &str = ".new";
+
 /// Makes a file under a name of its own and then gives it its name, so that whoever opens `path`
 /// finds all of it or what was there before. Not durable.
 pub(crate) fn put(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
@@ -92,7 +121,7 @@ pub(crate) fn put(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> i
 /// A name that nobody else uses, which says what it is and that it is not finished.
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.new", LayerId::random()));
+    name.push(format!(".{}{UNFINISHED}", LayerId::random()));
     name.into()
 }
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use forkd_types::{ByteCount, LayerId, OverlayId, SnapshotTag};
 
+use crate::Qcow2Error;
+
 /// A store operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -54,6 +56,14 @@ pub enum StoreError {
         /// `missing`, or `damaged` and how that shows.
         how: String,
     },
+    /// The header of a disk overlay asks for what forkd does not allow.
+    #[error("the disk overlay {id} is refused: {how}")]
+    OverlayRefused {
+        /// The overlay.
+        id: OverlayId,
+        /// What it asks for.
+        how: Qcow2Error,
+    },
     /// The registry refused a statement.
     #[error("registry: {0}")]
     Registry(#[from] rusqlite::Error),
@@ -101,7 +111,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether a part of a snapshot is missing or damaged, so that trying again is of no use.
+    /// Whether a part of a snapshot is missing, damaged or refused, so that trying again is of no
+    /// use.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(
@@ -110,6 +121,7 @@ impl StoreError {
                 | Self::LayerDamaged { .. }
                 | Self::DeviceStateDamaged { .. }
                 | Self::OverlayDamaged { .. }
+                | Self::OverlayRefused { .. }
         )
     }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt as _, PermissionsExt};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 use forkd_types::{ByteCount, LayerId, PAGE_BYTES, PageIndex, PageRun};
@@ -128,7 +128,8 @@ impl LayerWriter {
         };
         let path = self.path();
         // The RAM of a template belonged to its VMM.
-        take_back(&self.file).map_err(|source| StoreError::file("seal", &path, source))?;
+        forkd_sys::file::take_back(&self.file)
+            .map_err(|source| StoreError::file("seal", &path, source))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400))
             .map_err(|source| StoreError::file("seal", &path, source))?;
         // The index last: with it the layer counts as there.
@@ -141,15 +142,6 @@ impl LayerWriter {
         self.sealed = true;
         Ok(Layer { index, pages: open_pages(&path)? })
     }
-}
-
-/// Makes a file that belonged to a VMM this process's own.
-fn take_back(file: &File) -> io::Result<()> {
-    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-    if file.metadata()?.uid() != user.as_raw() {
-        rustix::fs::fchown(file, Some(user), Some(group))?;
-    }
-    Ok(())
 }
 
 impl Drop for LayerWriter {

@@ -18,6 +18,7 @@
 //!   the end.
 //! * One process at a time uses a store; the daemon holds a lock.
 //! * A disk may lose or change what it has stored. That is found by checksums, not prevented.
+//! * A VMM that was taken over may write anything into an overlay that it had open for writing.
 //!
 //! # What is promised
 //!
@@ -55,6 +56,7 @@ mod overlay;
 mod part;
 mod private;
 mod publish;
+mod qcow2;
 mod recover;
 mod registry;
 mod resolve;
@@ -63,6 +65,7 @@ mod view;
 
 pub use chain::{Chain, ChainPages};
 pub use checksum::FileChecksum;
+pub use disk::{remove_unfinished, write_private_file};
 pub use error::StoreError;
 pub use evict::HotUsage;
 pub use failpoint::Failpoint;
@@ -74,9 +77,13 @@ pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
 pub use manifest::{MachineIdentity, SnapshotManifest};
+pub use overlay::{CopyOverlay, OverlayCopy, OverlayWriter, PlainQemuImg};
 pub use private::private_directory;
+pub use qcow2::{Qcow2Error, Qcow2Header};
 pub use recover::{Living, recover, sweep};
-pub use registry::{Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotRow};
+pub use registry::{
+    InheritedLimits, Registry, SandboxOptionsRow, SandboxRow, SnapshotFigures, SnapshotRow,
+};
 pub use resolve::{ResolvedRun, resolve};
 pub use space::{allocated_bytes, free_bytes};
 pub use view::{MappingPlan, PlannedRun};

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::{FileChecksum, StoreError};
 
 /// Version of the format. Raised when a program that does not know a change would use a snapshot
-/// wrongly; a field that may be overlooked needs a default, and no other version.
-const FORMAT: u32 = 1;
+/// wrongly; a field that may be overlooked needs a default, and no other version. Version 2 knows
+/// of network devices; version 1 is a manifest of a machine without one.
+const FORMAT: u32 = 2;
 
 /// What device state is bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +56,12 @@ pub struct SnapshotManifest {
     pub device_state: Option<FileChecksum>,
     /// What the device state needs.
     pub machine: MachineIdentity,
+    /// The machine has a network device.
+    #[serde(default)]
+    pub network_device: bool,
+    /// SHA-256 of the certificate of a network gateway that programs in the guest trust.
+    #[serde(default)]
+    pub gateway_certificate: Option<String>,
     /// The snapshot below.
     pub parent_tag: Option<SnapshotTag>,
     /// The sandbox that it was branched from.
@@ -98,7 +105,7 @@ impl SnapshotManifest {
     pub fn decode(tag: &SnapshotTag, text: &str) -> Result<Self, StoreError> {
         let version: Version = serde_json::from_str(text).map_err(|error| damaged(tag, &error))?;
         match version.format {
-            FORMAT => serde_json::from_str(text).map_err(|error| damaged(tag, &error)),
+            1..=FORMAT => serde_json::from_str(text).map_err(|error| damaged(tag, &error)),
             found => Err(StoreError::ManifestFormat { tag: tag.clone(), found, known: FORMAT }),
         }
     }
@@ -114,12 +121,13 @@ mod tests {
 
     /// What a program of this version writes: touch it only with a new version.
     const TEXT: &str = concat!(
-        r#"{"format":1,"image":"python","image_hash":"ab","memory":1610612736,"vcpus":2,"#,
+        r#"{"format":2,"image":"python","image_hash":"ab","memory":1610612736,"vcpus":2,"#,
         r#""layers":["ly-0123456789abcdef","ly-fedcba9876543210"],"#,
         r#""overlays":["ly-00000000000000aa"],"#,
         r#""overlay_sums":{"ly-00000000000000aa":{"bytes":4096,"crc32":7}},"#,
         r#""device_state":{"bytes":8192,"crc32":9},"#,
         r#""machine":{"vmm_version":"7.2.22","accelerator":"tcg","cpu_model":"max"},"#,
+        r#""network_device":true,"gateway_certificate":"cd","#,
         r#""parent_tag":"base","branched_from":"sb-0123456789ab"}"#
     );
 
@@ -146,6 +154,8 @@ mod tests {
                 accelerator: "tcg".to_owned(),
                 cpu_model: "max".to_owned(),
             },
+            network_device: true,
+            gateway_certificate: Some("cd".to_owned()),
             parent_tag: Some("base".parse().unwrap()),
             branched_from: Some("sb-0123456789ab".parse().unwrap()),
         }
@@ -161,13 +171,17 @@ mod tests {
     #[test]
     fn a_text_without_what_was_added_later_is_read() {
         let mut json: serde_json::Value = serde_json::from_str(TEXT).unwrap();
-        for added in ["format", "overlay_sums", "device_state"] {
+        for added in
+            ["format", "overlay_sums", "device_state", "network_device", "gateway_certificate"]
+        {
             json.as_object_mut().unwrap().remove(added).unwrap();
         }
         let read = SnapshotManifest::decode(&tag(), &json.to_string()).unwrap();
         let wanted = SnapshotManifest {
             overlay_checksums: BTreeMap::new(),
             device_state: None,
+            network_device: false,
+            gateway_certificate: None,
             ..manifest()
         };
         assert_eq!(read, wanted);
@@ -175,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_text_of_another_format_is_refused_by_name_whatever_else_it_says() {
-        for format in [0, 2, u32::MAX] {
+        for format in [0, FORMAT + 1, u32::MAX] {
             let later = format!(r#"{{"format":{format},"disks":[]}}"#);
             let error = SnapshotManifest::decode(&tag(), &later).unwrap_err();
             let says = |part: &str| error.to_string().contains(part);

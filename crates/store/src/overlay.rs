@@ -6,14 +6,16 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forkd_types::{ByteCount, OverlayId};
 use serde_json::{Value, json};
 
+use crate::disk::fresh;
 use crate::failpoint::{Failpoint, reach};
-use crate::{StoreError, StoreFiles, space};
+use crate::{Qcow2Header, StoreError, StoreFiles, space};
 
 impl StoreFiles {
     /// A new blank overlay for a disk of `disk` bytes.
@@ -48,6 +50,7 @@ impl StoreFiles {
         base: &Path,
         disk: ByteCount,
         overlays: &[OverlayId],
+        copier: &dyn CopyOverlay,
     ) -> Result<OverlayId, StoreError> {
         let length = |id: &OverlayId| {
             let path = self.overlay(id);
@@ -60,33 +63,14 @@ impl StoreFiles {
         space::require(self.state(), expected)?;
         let merged = self.create_overlay(disk)?;
         for id in overlays {
-            if let Err(error) = self.copy_clusters(base, id, &merged) {
+            let (from, to) = (self.overlay(id), self.overlay(&merged));
+            let copy = OverlayCopy { base, from: &from, to: &to };
+            if let Err(source) = copier.copy(&copy) {
                 self.remove_overlay(&merged);
-                return Err(error);
+                return Err(StoreError::file("merge disk overlay", from, source));
             }
         }
         Ok(merged)
-    }
-
-    fn copy_clusters(
-        &self,
-        base: &Path,
-        from: &OverlayId,
-        to: &OverlayId,
-    ) -> Result<(), StoreError> {
-        let (from, to) = (self.overlay(from), self.overlay(to));
-        let run = Command::new("qemu-img")
-            // `-n`: the target exists. `-B`: what the source does not hold is left to the base.
-            .args(["convert", "-q", "-n", "-O", "qcow2", "-F", "raw", "-B"])
-            .arg(base)
-            .args([node(&from, base), node(&to, base)])
-            .output();
-        let failed = |source| StoreError::file("merge disk overlay", &from, source);
-        let output = run.map_err(failed)?;
-        if output.status.success() {
-            return Ok(());
-        }
-        Err(failed(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())))
     }
 
     fn blank_overlay(&self, disk: ByteCount) -> Result<PathBuf, StoreError> {
@@ -116,6 +100,128 @@ impl StoreFiles {
             .and_then(|()| fs::rename(&unfinished, &path))
             .map_err(|source| StoreError::file("create disk overlay", &path, source))?;
         Ok(path)
+    }
+}
+
+/// An overlay that comes from elsewhere, being written. Dropped before it is sealed, it leaves
+/// nothing.
+#[derive(Debug)]
+pub struct OverlayWriter {
+    id: OverlayId,
+    files: StoreFiles,
+    file: fs::File,
+    sealed: bool,
+}
+
+impl OverlayWriter {
+    /// Begins an overlay whose file will have `bytes`.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] when they do not fit into the state directory.
+    pub fn create(files: &StoreFiles, bytes: ByteCount) -> Result<Self, StoreError> {
+        let id = OverlayId::random();
+        let path = files.overlay(&id);
+        files.known().promise(files.state(), &path, bytes)?;
+        let file = reach(Failpoint::Writing(&path)).and_then(|()| fresh(&path));
+        match file {
+            Ok(file) => Ok(Self { id, files: files.clone(), file, sealed: false }),
+            Err(source) => {
+                files.known().keep_promise(&path);
+                files.remove_overlay(&id);
+                Err(StoreError::file("create disk overlay", path, source))
+            }
+        }
+    }
+
+    /// Writes a piece of the file.
+    ///
+    /// # Errors
+    /// When the state directory is full.
+    pub fn write(&self, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let written = self.file.write_all_at(bytes, at);
+        written.map_err(|source| self.failed("write disk overlay", source))
+    }
+
+    /// As much of the file's beginning as its header may take.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn head(&self) -> Result<Vec<u8>, StoreError> {
+        let mut head = vec![0; Qcow2Header::BYTES];
+        let read = self.file.read_at(&mut head, 0);
+        head.truncate(read.map_err(|source| self.failed("read disk overlay", source))?);
+        Ok(head)
+    }
+
+    /// The file is complete.
+    ///
+    /// # Errors
+    /// At a failpoint.
+    pub fn seal(mut self) -> Result<OverlayId, StoreError> {
+        let path = self.files.overlay(&self.id);
+        reach(Failpoint::Written(&path))
+            .map_err(|source| self.failed("create disk overlay", source))?;
+        self.sealed = true;
+        Ok(self.id.clone())
+    }
+
+    fn failed(&self, what: &'static str, source: io::Error) -> StoreError {
+        StoreError::file(what, self.files.overlay(&self.id), source)
+    }
+}
+
+impl Drop for OverlayWriter {
+    fn drop(&mut self) {
+        self.files.known().keep_promise(&self.files.overlay(&self.id));
+        if !self.sealed {
+            self.files.remove_overlay(&self.id);
+        }
+    }
+}
+
+/// One overlay that is copied into another.
+#[derive(Debug, Clone, Copy)]
+pub struct OverlayCopy<'a> {
+    /// The raw image below both.
+    pub base: &'a Path,
+    /// What is read.
+    pub from: &'a Path,
+    /// What is written, above what it holds already.
+    pub to: &'a Path,
+}
+
+impl OverlayCopy<'_> {
+    /// What `qemu-img` is to be called with.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        // `-n`: the target exists. `-B`: what the source does not hold is left to the base.
+        let options = ["convert", "-q", "-n", "-O", "qcow2", "-F", "raw", "-B"].map(str::to_owned);
+        let base = self.base.to_string_lossy().into_owned();
+        let nodes = [base, node(self.from, self.base), node(self.to, self.base)];
+        options.into_iter().chain(nodes).collect()
+    }
+}
+
+/// Copies what an overlay itself holds, zeros included.
+pub trait CopyOverlay {
+    /// Copies; the target is half written when this fails.
+    ///
+    /// # Errors
+    /// What `qemu-img` said.
+    fn copy(&self, copy: &OverlayCopy<'_>) -> io::Result<()>;
+}
+
+/// With `qemu-img` as a plain process of this process's user.
+#[derive(Debug, Clone, Copy)]
+pub struct PlainQemuImg;
+
+impl CopyOverlay for PlainQemuImg {
+    fn copy(&self, copy: &OverlayCopy<'_>) -> io::Result<()> {
+        let output = Command::new("qemu-img").args(copy.arguments()).output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
     }
 }
 
@@ -211,7 +317,8 @@ mod tests {
         let before: Vec<_> =
             disk.overlays.iter().map(|id| fs::read(disk.files.overlay(id)).unwrap()).collect();
         let size = ByteCount::from_mib(4);
-        let merged = disk.files.merge_overlays(&disk.base, size, &disk.overlays).unwrap();
+        let merged =
+            disk.files.merge_overlays(&disk.base, size, &disk.overlays, &PlainQemuImg).unwrap();
         assert_eq!(disk.read(node(&disk.files.overlay(&merged), &disk.base)), disk.model);
         let length = fs::metadata(disk.files.overlay(&merged)).unwrap().len();
         assert!(length < 2 << 20, "what no overlay holds stays in the base: {length} bytes");
@@ -229,11 +336,13 @@ mod tests {
         let entries = || fs::read_dir(disk.files.state().join("overlays")).unwrap().count();
         let before = entries();
         let size = ByteCount::from_mib(4);
-        let error = disk.files.merge_overlays(&disk.base, size, &disk.overlays).unwrap_err();
+        let error =
+            disk.files.merge_overlays(&disk.base, size, &disk.overlays, &PlainQemuImg).unwrap_err();
         assert!(error.to_string().contains(disk.overlays[1].as_str()), "{error}");
         assert_eq!(entries(), before);
         fs::remove_file(disk.files.overlay(&disk.overlays[0])).unwrap();
-        let error = disk.files.merge_overlays(&disk.base, size, &disk.overlays).unwrap_err();
+        let error =
+            disk.files.merge_overlays(&disk.base, size, &disk.overlays, &PlainQemuImg).unwrap_err();
         assert!(error.to_string().contains(disk.overlays[0].as_str()), "{error}");
     }
 

@@ -1,19 +1,16 @@
 //! The parts of a snapshot beside its memory layers: device state and disk overlays. Their lengths
 //! and checksums are in the snapshot's row; memory layers have theirs in their index.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use forkd_types::{ByteCount, LayerId, OverlayId};
+use forkd_sys::file::open_regular;
+use forkd_types::{ByteCount, LayerId, OverlayId, limit};
 
 use crate::checksum::problem;
 use crate::disk::{put, remove};
-use crate::{FileChecksum, StoreError, StoreFiles};
-
-/// A device state has some 100 KiB.
-const DEVICE_STATE_BYTES_MAX: u64 = 64 << 20;
+use crate::{FileChecksum, Qcow2Header, StoreError, StoreFiles};
 
 impl StoreFiles {
     /// Length and checksum of the device state of the snapshot whose top layer is `id`, which has
@@ -39,6 +36,16 @@ impl StoreFiles {
         kept.map_err(|source| StoreError::file("keep device state", saved, source))?;
         remove(saved);
         Ok(())
+    }
+
+    /// Writes the device state of the snapshot whose top layer is `id`.
+    ///
+    /// # Errors
+    /// When the hot directory is full.
+    pub fn write_device_state(&self, id: &LayerId, bytes: &[u8]) -> Result<(), StoreError> {
+        let target = self.hot_device_state(id);
+        let written = put(&target, |path| fs::write(path, bytes));
+        written.map_err(|source| StoreError::file("write", target, source))
     }
 
     /// Where the device state of the snapshot whose top layer is `id` is. It is compared with its
@@ -74,25 +81,35 @@ impl StoreFiles {
 
     /// Makes sure that a frozen overlay is what it was when it became durable. Its length is
     /// compared each time, its content once in this process's life. One without a known checksum is
-    /// not durable and must merely be there.
+    /// not durable. Its header is read each time: the VMM that wrote it may still be able to.
     ///
     /// # Errors
-    /// [`StoreError::OverlayDamaged`] when it is missing or damaged.
+    /// [`StoreError::OverlayDamaged`] when it is missing or damaged,
+    /// [`StoreError::OverlayRefused`] when its header asks for what is not allowed.
     pub fn require_overlay(
         &self,
         id: &OverlayId,
         checksum: Option<&FileChecksum>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Qcow2Header, StoreError> {
         self.require_overlay_length(id, checksum)?;
         let known = self.known().known_overlay(id);
-        let Some(checksum) = checksum.filter(|checksum| known != Some(**checksum)) else {
-            return Ok(());
-        };
-        match problem(&self.overlay(id), checksum)? {
-            None => self.known().note_overlay(id, *checksum),
-            Some(how) => return Err(StoreError::OverlayDamaged { id: id.clone(), how }),
+        if let Some(checksum) = checksum.filter(|checksum| known != Some(**checksum)) {
+            match problem(&self.overlay(id), checksum)? {
+                None => self.known().note_overlay(id, *checksum),
+                Some(how) => return Err(StoreError::OverlayDamaged { id: id.clone(), how }),
+            }
         }
-        Ok(())
+        let path = self.overlay(id);
+        let file = open_regular(&path).map_err(|source| StoreError::file("open", path, source))?;
+        self.header_of(id, &file)
+    }
+
+    /// The header of an open overlay.
+    pub(crate) fn header_of(&self, id: &OverlayId, file: &File) -> Result<Qcow2Header, StoreError> {
+        let mut head = Vec::with_capacity(Qcow2Header::BYTES);
+        let read = file.take(Qcow2Header::BYTES as u64).read_to_end(&mut head);
+        read.map_err(|source| StoreError::file("read", self.overlay(id), source))?;
+        Qcow2Header::decode(&head).map_err(|how| StoreError::OverlayRefused { id: id.clone(), how })
     }
 
     /// As [`Self::require_overlay`], without reading it.
@@ -118,15 +135,12 @@ impl StoreFiles {
 
 /// What is in a file that a VMM wrote.
 fn read_saved(path: &Path) -> io::Result<Vec<u8>> {
-    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a file"));
-    }
+    let file = open_regular(path)?;
     let mut bytes = Vec::new();
-    file.take(DEVICE_STATE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > DEVICE_STATE_BYTES_MAX {
-        return Err(io::Error::other(format!("it is larger than {DEVICE_STATE_BYTES_MAX} bytes")));
+    let max = limit::DEVICE_STATE_MAX.get();
+    file.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        return Err(io::Error::other(format!("it is larger than {max} bytes")));
     }
     Ok(bytes)
 }
@@ -134,7 +148,9 @@ fn read_saved(path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Qcow2Error;
     use crate::files::temporary_store;
+    use crate::qcow2::plain_header;
 
     struct Store {
         _directories: [tempfile::TempDir; 2],
@@ -153,8 +169,12 @@ mod tests {
 
     const DAMAGES: [(&str, Damage); 3] = [
         ("missing", |path| fs::remove_file(path).unwrap()),
-        ("3 bytes instead of 7", |path| fs::write(path, b"dev").unwrap()),
-        ("checksum", |path| fs::write(path, b"devicez").unwrap()),
+        (" 3 bytes instead of ", |path| fs::write(path, b"dev").unwrap()),
+        ("checksum", |path| {
+            let mut bytes = fs::read(path).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            fs::write(path, bytes).unwrap();
+        }),
     ];
 
     #[test]
@@ -188,7 +208,7 @@ mod tests {
         let store = Store::new();
         let saved = store.files.hot().join("device-state");
         fs::write(&saved, b"devices").unwrap();
-        let mut kept_open = OpenOptions::new().write(true).open(&saved).unwrap();
+        let mut kept_open = fs::OpenOptions::new().write(true).open(&saved).unwrap();
         store.files.keep_device_state(&saved, &store.id).unwrap();
         io::Write::write_all(&mut kept_open, b"another").unwrap();
         assert_eq!(fs::read(store.files.hot_device_state(&store.id)).unwrap(), b"devices");
@@ -211,7 +231,7 @@ mod tests {
             let store = Store::new();
             let id = OverlayId::random();
             let path = store.files.overlay(&id);
-            fs::write(&path, b"devices").unwrap();
+            fs::write(&path, plain_header()).unwrap();
             let checksum = store.files.publish_overlay(&id).unwrap();
             damage(&path);
             // Another process: this one knows what it has written.
@@ -219,8 +239,42 @@ mod tests {
             let error = files.require_overlay(&id, Some(&checksum)).unwrap_err();
             assert!(error.is_damage() && error.to_string().contains(words), "{error}");
             assert!(error.to_string().contains(id.as_str()), "{error}");
-            fs::write(&path, b"devices").unwrap();
+            fs::write(&path, plain_header()).unwrap();
             files.require_overlay(&id, Some(&checksum)).unwrap();
         }
+    }
+
+    #[test]
+    fn an_overlay_that_names_another_file_is_never_used_and_that_file_never_read() {
+        let store = Store::new();
+        let id = OverlayId::random();
+        let path = store.files.overlay(&id);
+        fs::write(&path, plain_header()).unwrap();
+        let checksum = store.files.publish_overlay(&id).unwrap();
+        assert_eq!(store.files.require_overlay(&id, Some(&checksum)).unwrap().backing_file, None);
+        // Written by the VMM later, which leaves the length and what is known of the content.
+        let mut header = plain_header();
+        header[79] = 4;
+        fs::write(&path, header).unwrap();
+        for error in [
+            store.files.require_overlay(&id, Some(&checksum)).unwrap_err(),
+            store.files.require_overlay(&id, None).unwrap_err(),
+            store.files.publish_overlay(&id).unwrap_err(),
+        ] {
+            let refused = matches!(
+                error,
+                StoreError::OverlayRefused { how: Qcow2Error::DataFile { .. }, .. }
+            );
+            assert!(refused && error.is_damage(), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_an_overlay_is_not_followed() {
+        let store = Store::new();
+        let id = OverlayId::random();
+        std::os::unix::fs::symlink("/etc/hostname", store.files.overlay(&id)).unwrap();
+        store.files.require_overlay(&id, None).unwrap_err();
+        store.files.publish_overlay(&id).unwrap_err();
     }
 }

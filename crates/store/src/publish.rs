@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Seek as _};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::PoisonError;
 
+use forkd_sys::file::open_regular;
 use forkd_types::{LayerId, OverlayId};
 
 use crate::disk::{checksum_runs, copy_runs, fresh, put, reserve, sync_directory, write_durable};
@@ -39,7 +40,7 @@ impl StoreFiles {
                 match (manifest.overlay_checksums.get(id), self.known().known_overlay(id)) {
                     // It was published with an ancestor, and never changes.
                     (Some(checksum), _) => {
-                        self.require_overlay(id, Some(checksum)).map(|()| *checksum)?
+                        self.require_overlay(id, Some(checksum)).map(|_| *checksum)?
                     }
                     (None, Some(known)) => known,
                     (None, None) => self.publish_overlay(id)?,
@@ -114,16 +115,19 @@ impl StoreFiles {
     /// Makes a frozen overlay durable: the VMM wrote it without flushing.
     ///
     /// # Errors
-    /// When the file is missing or the disk fails.
+    /// When the file is missing or the disk fails; [`StoreError::OverlayRefused`] when its header
+    /// asks for what is not allowed.
     pub fn publish_overlay(&self, id: &OverlayId) -> Result<FileChecksum, StoreError> {
         let path = self.overlay(id);
-        let checksum = File::open(&path)
-            .and_then(|file| {
-                file.sync_all()?;
-                reach(Failpoint::Flushed(&path))?;
-                FileChecksum::of(file)
-            })
-            .map_err(|source| StoreError::file("make durable", &path, source))?;
+        let failed = |source| StoreError::file("make durable", &path, source);
+        let mut file = open_regular(&path).map_err(failed)?;
+        self.header_of(id, &file)?;
+        let checksum = file
+            .rewind()
+            .and_then(|()| file.sync_all())
+            .and_then(|()| reach(Failpoint::Flushed(&path)))
+            .and_then(|()| FileChecksum::of(file))
+            .map_err(failed)?;
         sync_directory(&self.state().join("overlays"))?;
         self.known().note_overlay(id, checksum);
         Ok(checksum)

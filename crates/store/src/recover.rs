@@ -182,7 +182,8 @@ mod tests {
 
     use super::*;
     use crate::files::temporary_store;
-    use crate::{LayerWriter, MachineIdentity};
+    use crate::qcow2::plain_header;
+    use crate::{InheritedLimits, LayerWriter, MachineIdentity};
 
     struct Store {
         _directories: [tempfile::TempDir; 2],
@@ -207,7 +208,7 @@ mod tests {
 
         fn overlay(&self) -> OverlayId {
             let id = OverlayId::random();
-            fs::write(self.files.overlay(&id), b"overlay").unwrap();
+            fs::write(self.files.overlay(&id), plain_header()).unwrap();
             id
         }
 
@@ -227,6 +228,8 @@ mod tests {
                     accelerator: String::new(),
                     cpu_model: String::new(),
                 },
+                network_device: false,
+                gateway_certificate: None,
                 parent_tag: None,
                 branched_from: None,
             };
@@ -240,6 +243,8 @@ mod tests {
                 figures: None,
                 error: None,
                 shared: false,
+                limits: InheritedLimits::default(),
+                network: None,
             };
             self.registry.put_snapshot(&row).unwrap();
             row

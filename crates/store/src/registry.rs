@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use forkd_types::network::{Alias, NetworkName, NetworkPolicy};
 use forkd_types::{
     ByteCount, Named as _, OverlayId, Owner, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
 };
@@ -23,7 +24,7 @@ use crate::{SnapshotManifest, StoreError};
 const SPARE_BYTES: usize = 1 << 20;
 
 /// Raised when a table changes.
-const SCHEMA_VERSION: i64 = 3;
+const SCHEMA_VERSION: i64 = 5;
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS snapshots (
@@ -34,7 +35,9 @@ CREATE TABLE IF NOT EXISTS snapshots (
     manifest TEXT NOT NULL,
     figures TEXT,
     error TEXT,
-    shared INTEGER NOT NULL DEFAULT 0
+    shared INTEGER NOT NULL DEFAULT 0,
+    limits TEXT NOT NULL DEFAULT '{}',
+    network TEXT
 ) STRICT;
 CREATE TABLE IF NOT EXISTS sandboxes (
     id TEXT PRIMARY KEY,
@@ -49,17 +52,19 @@ CREATE TABLE IF NOT EXISTS sandboxes (
 ) STRICT;
 ";
 
-/// From version 1 to 2.
-const ADD_MACHINE_AND_OPTIONS: &str = "
-ALTER TABLE sandboxes ADD COLUMN machine TEXT;
-ALTER TABLE sandboxes ADD COLUMN options TEXT NOT NULL DEFAULT '{}';
-";
-
-/// From version 2 to 3. Tags and options may name an owner from now on; those that do not are the
-/// daemon's own user's. A program that does not know owners would show everything to everybody.
-const ADD_SHARED: &str = "
-ALTER TABLE snapshots ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
-";
+/// What brings a registry of each earlier version to the next one, the first version's first.
+const CHANGES: [&str; 4] = [
+    "ALTER TABLE sandboxes ADD COLUMN machine TEXT;
+     ALTER TABLE sandboxes ADD COLUMN options TEXT NOT NULL DEFAULT '{}';",
+    // Tags and options may name an owner from now on; those that do not are the daemon's own
+    // user's. A program that does not know owners would show everything to everybody.
+    "ALTER TABLE snapshots ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;",
+    // A program that does not know limits would start children without them.
+    "ALTER TABLE snapshots ADD COLUMN limits TEXT NOT NULL DEFAULT '{}';",
+    // A program that does not know network policies would let a child reach what its source could
+    // not.
+    "ALTER TABLE snapshots ADD COLUMN network TEXT;",
+];
 
 /// Figures of the branch that made a snapshot, microseconds by phase name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +119,20 @@ pub struct SnapshotRow {
     pub error: Option<String>,
     /// Whether it can be looked at and started from by all, not only by its owner.
     pub shared: bool,
+    /// What sandboxes that are started from it cannot shed.
+    pub limits: InheritedLimits,
+    /// The network of its source at the branch point; the engine's text.
+    pub network: Option<String>,
+}
+
+/// What the sandbox that a snapshot was branched from was limited to at its creator's wish.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InheritedLimits {
+    /// Its VMM may not have more memory.
+    pub memory: Option<ByteCount>,
+    /// Its VMM has a network namespace of its own.
+    pub own_network: bool,
 }
 
 /// A row of `sandboxes`: enough to find its VMM and take it over after the daemon died.
@@ -154,6 +173,10 @@ pub struct SandboxOptionsRow {
     pub memory_limit: Option<ByteCount>,
     /// Its VMM has a network namespace of its own.
     pub own_network: bool,
+    /// What it may reach.
+    pub network: NetworkPolicy,
+    /// The private networks that it is a member of, and its alias in each.
+    pub networks: BTreeMap<NetworkName, Alias>,
 }
 
 /// The registry of one store.
@@ -176,9 +199,7 @@ impl Registry {
         let found: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         match found {
             0 | SCHEMA_VERSION => {}
-            1 => migrate(&connection, &[ADD_MACHINE_AND_OPTIONS, ADD_SHARED])?,
-            2 => migrate(&connection, &[ADD_SHARED])?,
-            _ => return Err(StoreError::RegistryVersion { found, known: SCHEMA_VERSION }),
+            _ => migrate(&connection, found)?,
         }
         connection.execute_batch(SCHEMA)?;
         connection.pragma_update(None, "user_version", SCHEMA_VERSION)?;
@@ -299,6 +320,21 @@ impl Registry {
         Ok(())
     }
 
+    /// Replaces what is wanted of a sandbox, if it has a row.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn set_sandbox_options(
+        &self,
+        id: &SandboxId,
+        options: &SandboxOptionsRow,
+    ) -> Result<(), StoreError> {
+        let options = to_json("sandbox", id.as_str(), options)?;
+        let change = "UPDATE sandboxes SET options = ?2 WHERE id = ?1";
+        self.lock().execute(change, params![id.as_str(), options])?;
+        Ok(())
+    }
+
     /// Removes a sandbox's row.
     ///
     /// # Errors
@@ -325,28 +361,34 @@ impl Registry {
     }
 }
 
-/// Changes the tables in order, all or nothing, and notes the version that they have then.
-fn migrate(connection: &Connection, changes: &[&str]) -> Result<(), StoreError> {
-    let changes = changes.concat();
-    let script = format!("BEGIN IMMEDIATE;{changes}PRAGMA user_version = {SCHEMA_VERSION};COMMIT;");
+/// Brings the tables from version `found` to the latest, all or nothing.
+fn migrate(connection: &Connection, found: i64) -> Result<(), StoreError> {
+    let done = usize::try_from(found - 1).ok();
+    let missing = done.and_then(|done| CHANGES.get(done..)).filter(|missing| !missing.is_empty());
+    let known = SCHEMA_VERSION;
+    let changes = missing.ok_or(StoreError::RegistryVersion { found, known })?.concat();
+    let script = format!("BEGIN IMMEDIATE;{changes}PRAGMA user_version = {known};COMMIT;");
     Ok(connection.execute_batch(&script)?)
 }
 
 fn write_snapshot(connection: &Connection, row: &SnapshotRow) -> Result<(), StoreError> {
     let manifest = row.manifest.encode(&row.tag)?;
     let figures = row.figures.as_ref();
-    let figures = figures.map(|f| to_json("snapshot", &row.tag.to_string(), f)).transpose()?;
+    let name = row.tag.to_string();
+    let figures = figures.map(|figures| to_json("snapshot", &name, figures)).transpose()?;
     connection.execute(
-        "INSERT OR REPLACE INTO snapshots VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT OR REPLACE INTO snapshots VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
         params![
-            row.tag.to_string(),
+            name,
             row.status.name(),
             row.durable,
             unix_ms(row.created_at),
             manifest,
             figures,
             row.error,
-            row.shared
+            row.shared,
+            to_json("snapshot", &name, &row.limits)?,
+            row.network
         ],
     )?;
     Ok(())
@@ -373,6 +415,7 @@ fn snapshot_row(row: &Row<'_>) -> Result<SnapshotRow, StoreError> {
         name.parse().map_err(|e: forkd_types::TagError| damaged(e.to_string()))?;
     let manifest: String = row.get("manifest")?;
     let figures: Option<String> = row.get("figures")?;
+    let limits: String = row.get("limits")?;
     Ok(SnapshotRow {
         manifest: SnapshotManifest::decode(&tag, &manifest)?,
         tag,
@@ -386,6 +429,8 @@ fn snapshot_row(row: &Row<'_>) -> Result<SnapshotRow, StoreError> {
             .map_err(|e| damaged(e.to_string()))?,
         error: row.get("error")?,
         shared: row.get("shared")?,
+        limits: serde_json::from_str(&limits).map_err(|e| damaged(e.to_string()))?,
+        network: row.get("network")?,
     })
 }
 
@@ -457,12 +502,16 @@ mod tests {
                     accelerator: "tcg".to_owned(),
                     cpu_model: "max".to_owned(),
                 },
+                network_device: false,
+                gateway_certificate: None,
                 parent_tag: None,
                 branched_from: Some(SandboxId::random()),
             },
             figures: Some(SnapshotFigures { pause_us: 900, ..SnapshotFigures::default() }),
             error: None,
             shared: false,
+            limits: InheritedLimits::default(),
+            network: Some("{}".to_owned()),
         }
     }
 
@@ -486,6 +535,8 @@ mod tests {
                 idle_timeout_ms: None,
                 memory_limit: Some(ByteCount::from_mib(99)),
                 own_network: true,
+                network: NetworkPolicy::closed(),
+                networks: [("team".parse().unwrap(), Alias::new(0, 7).unwrap())].into(),
             },
         };
         {

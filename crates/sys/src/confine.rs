@@ -34,11 +34,29 @@ pub fn leave_network(command: &mut Command) {
     unsafe { command.pre_exec(unshare_network) };
 }
 
-fn unshare_network() -> io::Result<()> {
+/// Puts the calling thread into a network namespace of its own, for as long as it lives.
+///
+/// # Errors
+/// What the kernel says: `EPERM` without `CAP_SYS_ADMIN`.
+pub fn unshare_network() -> io::Result<()> {
     // JUSTIFICATION: rustix calls it unsafe for another flag, which gives a thread its own table of
     // descriptors.
     // SAFETY: another network namespace changes neither memory nor descriptors of this process.
     Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?)
+}
+
+/// Makes writing beyond the largest file that this process may write fail with `EFBIG`, here and in
+/// the program that it becomes. Otherwise `SIGXFSZ` would end it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn fail_writes_beyond_limit() -> io::Result<()> {
+    // JUSTIFICATION: no crate in use changes what a signal does without a handler of its own.
+    // SAFETY: the signal is ignored; no code of ours runs when it comes.
+    match unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) } {
+        libc::SIG_ERR => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
 }
 
 /// Whether this process may make network namespaces: one is made, by a thread that ends with it.

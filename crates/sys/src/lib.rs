@@ -11,14 +11,18 @@
 
 pub mod clone;
 pub mod confine;
+pub mod file;
 pub mod mapping;
 pub mod packet;
 pub mod pagemap;
 pub mod random;
 pub mod remote;
 pub mod schedule;
+#[cfg(feature = "seccomp")]
+pub mod seccomp;
 pub mod shim_wire;
 pub mod socket;
 pub mod terminal;
 pub mod tsc;
 pub mod uffd;
+pub mod user;

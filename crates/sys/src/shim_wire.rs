@@ -3,11 +3,14 @@
 //! One packet a request, one packet a reply. All numbers are native-endian: both ends run on one
 //! machine. The shim is versioned with the daemon; the first request checks that.
 
-/// Raised with every change of this file.
+/// Raised when a request changes its meaning. An operation that a shim does not know is refused.
 pub const VERSION: u32 = 2;
 
 /// Environment variable that tells the shim the number of its listening socket.
 pub const LISTEN_FD_VARIABLE: &str = "FORKD_SHIM_FD";
+
+/// Environment variable that tells the shim the number of the far end of the VMM's network device.
+pub const LINK_FD_VARIABLE: &str = "FORKD_SHIM_LINK_FD";
 
 /// Environment variable that tells the shim to filter the VMM's system calls.
 pub const FILTER_VARIABLE: &str = "FORKD_SHIM_FILTER";
@@ -31,6 +34,8 @@ pub enum Operation {
     Userfaultfd = 1,
     /// Map ranges of the attached file copy-on-write over existing memory.
     Map = 2,
+    /// Send back the far end of the VMM's network device.
+    NetworkLink = 3,
 }
 
 impl Operation {
@@ -40,6 +45,7 @@ impl Operation {
         match number {
             1 => Some(Self::Userfaultfd),
             2 => Some(Self::Map),
+            3 => Some(Self::NetworkLink),
             _ => None,
         }
     }

@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use forkd_engine::{
     BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, IsolationPolicy, Limits,
-    NoProgress, Snapshot, TemplateRequest,
+    NoProgress, Snapshot, TemplateImage, TemplateRequest,
 };
 use forkd_types::limit::{self, Deadlines};
+use forkd_types::network::NetworkLeave;
 use forkd_types::{ByteCount, SnapshotTag};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -49,6 +50,9 @@ fn config(state: &Path, hot: &Path, run: &Path) -> EngineConfig {
         image_dir: required_path("FORKD_IMAGE_DIR"),
         shim: required_path("FORKD_SHIM"),
         launcher: required_path("FORKD_SHIM").with_file_name("forkd-launcher"),
+        gateway: required_path("FORKD_SHIM").with_file_name("forkd"),
+        network: NetworkLeave::default(),
+        upstream_ca: None,
         isolation: IsolationPolicy::Required,
         accelerator: std::env::var("FORKD_ACCEL")
             .unwrap_or_else(|_| "tcg".to_owned())
@@ -165,7 +169,7 @@ impl Lab {
     ) -> Result<Snapshot, EngineError> {
         let request = TemplateRequest {
             tag: tag.clone(),
-            image: image.to_owned(),
+            image: TemplateImage::Named(image.to_owned()),
             memory: ByteCount::from_mib(mebibytes),
             vcpus: 1,
             warm: Vec::new(),

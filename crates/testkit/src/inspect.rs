@@ -98,6 +98,7 @@ impl Lab {
             },
             ram: RamBacking::File(config.hot_dir.join(SandboxId::random().as_str())),
             disk: None,
+            network_device: false,
             directory,
             start: Start::Boot,
             deadlines: config.deadlines,

@@ -29,6 +29,7 @@ impl Lab {
             config.hot_dir.join("vms"),
             config.state_dir.join("vms"),
             config.run_dir.clone(),
+            config.run_dir.join("netd/logs"),
         ] {
             found.extend(entries(&directory).into_iter().filter(|path| !is_known(path)));
         }
@@ -48,8 +49,8 @@ impl Lab {
         let config = self.config();
         let registry = config.state_dir.join("registry.sqlite");
         let registry = Registry::open(&registry).expect("the registry opens");
-        // What the launcher builds the root of VMMs on.
-        let mut known = BTreeSet::from(["root".to_owned()]);
+        // What the launcher builds the root of VMMs on, and what the gateway has.
+        let mut known = BTreeSet::from(["root", "netd"].map(str::to_owned));
         let rows = registry.snapshots().expect("the registry can be read");
         let listed = rows.iter().map(|row| FileSet::from(&row.manifest));
         let needed = listed.chain([self.engine.claimed_by_sandboxes()]).collect::<FileSet>();

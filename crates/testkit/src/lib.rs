@@ -10,6 +10,7 @@
 
 mod contract;
 mod environment;
+mod gateway;
 mod guard;
 mod inspect;
 mod leftovers;
@@ -21,6 +22,7 @@ mod witness;
 
 pub use contract::ContractProxy;
 pub use environment::{Lab, block_on};
+pub use gateway::gateway_in;
 pub use inspect::SOON;
 pub use mutation::Mutation;
 pub use reference::{Comparison, ReferenceProbe};

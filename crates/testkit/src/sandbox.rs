@@ -64,7 +64,8 @@ impl<'a> Guest<'a> {
     /// Evaluates Python that must succeed; the result's `repr`.
     pub async fn eval(&self, code: &str) -> String {
         let request = EvalRequest { code: code.to_owned(), timeout: PATIENCE };
-        let output = self.lab.engine.eval(&self.id, request).await.expect("the code runs");
+        let output = self.lab.engine.eval(&self.id, request).await;
+        let output = output.unwrap_or_else(|error| panic!("`{code}` in {}: {error}", self.id));
         assert_eq!(output.error, None, "`{code}` in {}", self.id);
         output.result.unwrap_or_default()
     }
@@ -86,7 +87,14 @@ impl<'a> Guest<'a> {
     /// # Errors
     /// What the engine says.
     pub async fn try_branch(&self, mode: BranchMode) -> Result<Snapshot, EngineError> {
-        let request = BranchRequest { tag: None, mode, children: 0, wait: Wait::UntilReady };
+        let request = BranchRequest {
+            tag: None,
+            mode,
+            children: 0,
+            network: None,
+            join: None,
+            wait: Wait::UntilReady,
+        };
         self.lab.engine.branch(&self.id, request).await.map(|branch| branch.snapshot)
     }
 
@@ -96,14 +104,20 @@ impl<'a> Guest<'a> {
     /// What the engine says.
     pub async fn try_branch_as(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
         let (tag, mode, wait) = (Some(tag.clone()), BranchMode::Live, Wait::UntilReady);
-        let request = BranchRequest { tag, mode, children: 0, wait };
+        let request = BranchRequest { tag, mode, children: 0, network: None, join: None, wait };
         self.lab.engine.branch(&self.id, request).await.map(|branch| branch.snapshot)
     }
 
     /// Takes a live branch and starts children from it.
     pub async fn branch_into(&self, children: u32) -> (SnapshotTag, Vec<Guest<'a>>) {
-        let request =
-            BranchRequest { tag: None, mode: BranchMode::Live, children, wait: Wait::UntilReady };
+        let request = BranchRequest {
+            tag: None,
+            mode: BranchMode::Live,
+            children,
+            network: None,
+            join: None,
+            wait: Wait::UntilReady,
+        };
         let branch = self.lab.engine.branch(&self.id, request).await.expect("the branch is taken");
         let lab = self.lab;
         let started = branch.children.into_iter().map(|child| {

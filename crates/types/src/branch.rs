@@ -1,9 +1,7 @@
 //! Words of a branch: its phases and its modes. The same strings are span names, metric labels, API
 //! fields, table columns and headings of `docs/branch.md`.
 
-use std::collections::BTreeMap;
 use std::str::FromStr;
-use std::time::Duration;
 
 use crate::Named as _;
 use crate::name::named;
@@ -65,34 +63,6 @@ impl FromStr for BranchMode {
 
     fn from_str(value: &str) -> Result<Self, UnknownMode> {
         Self::from_name(value).ok_or_else(|| UnknownMode(value.chars().take(32).collect()))
-    }
-}
-
-/// How long each phase of one branch took.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct PhaseTimes(BTreeMap<BranchPhase, Duration>);
-
-impl PhaseTimes {
-    /// Records a phase; a second record of the same phase adds to the first.
-    pub fn record(&mut self, phase: BranchPhase, took: Duration) {
-        *self.0.entry(phase).or_default() += took;
-    }
-
-    /// The time of `phase`, if it has been recorded.
-    #[must_use]
-    pub fn get(&self, phase: BranchPhase) -> Option<Duration> {
-        self.0.get(&phase).copied()
-    }
-
-    /// Recorded phases in order.
-    pub fn iter(&self) -> impl Iterator<Item = (BranchPhase, Duration)> + '_ {
-        self.0.iter().map(|(phase, took)| (*phase, *took))
-    }
-
-    /// Milliseconds by phase name, as in the API's `phases_ms`.
-    #[must_use]
-    pub fn as_milliseconds(&self) -> BTreeMap<String, f64> {
-        self.iter().map(|(p, d)| (p.name().to_owned(), d.as_secs_f64() * 1e3)).collect()
     }
 }
 

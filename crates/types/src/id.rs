@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::as_text;
+
 /// Why a string is not an id of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -22,11 +24,11 @@ pub struct IdError {
     pub digits: usize,
 }
 
-/// At most this many characters of a rejected value are repeated in an error.
+/// At most this many characters of a rejected value are repeated in an error, escapes counted.
 const SHOWN_CHARS_MAX: usize = 80;
 
 pub(crate) fn shown(value: &str) -> String {
-    value.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_default).collect()
+    value.chars().flat_map(char::escape_default).take(SHOWN_CHARS_MAX).collect()
 }
 
 fn is_lower_hex(text: &str) -> bool {
@@ -77,19 +79,7 @@ macro_rules! id_type {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = IdError;
-
-            fn try_from(value: String) -> Result<Self, IdError> {
-                value.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(id: $name) -> String {
-                id.0
-            }
-        }
+        as_text!($name, IdError);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

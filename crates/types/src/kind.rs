@@ -11,6 +11,10 @@ named! {
         Branch = "branch",
         /// Makes a snapshot that depends on no other.
         Compact = "compact",
+        /// Writes a snapshot as one file, for another daemon.
+        Export = "export",
+        /// Makes a snapshot of such a file.
+        Import = "import",
         /// Makes a snapshot durable.
         Publish = "publish",
         /// Merges layers or overlays of a running sandbox.
@@ -34,6 +38,26 @@ named! {
 }
 
 named! {
+    /// Whether as many VMMs stand by as should, or why not.
+    StandbyStatus or Off {
+        /// None may: the daemon was started so.
+        Off = "off",
+        /// None is wanted: no sandbox was started in a while.
+        NoDemand = "no_demand",
+        /// As many as there may be.
+        Full = "full",
+        /// More are being started.
+        Starting = "starting",
+        /// More are started once no start and no branch is under way.
+        Busy = "busy",
+        /// The host has too little memory left.
+        ShortOfMemory = "short_of_memory",
+        /// The last one could not be started. It is tried again with the next sandbox.
+        Failed = "failed",
+    }
+}
+
+named! {
     /// What a thing of a guest's file system is.
     FileKind {
         /// A file with content.
@@ -48,6 +72,18 @@ named! {
 }
 
 named! {
+    /// What became of a connection, or of another exchange of packets.
+    FlowOutcome {
+        /// It was allowed and has ended.
+        Ended = "ended",
+        /// It was allowed, but the other end could not be reached or broke off.
+        Failed = "failed",
+        /// It was refused.
+        Refused = "refused",
+    }
+}
+
+named! {
     /// What an event tells: what it is about, a dot, and what happened to it.
     EventType {
         /// A sandbox was handed out.
@@ -56,6 +92,9 @@ named! {
         SandboxState = "sandbox.state",
         /// The VMM of a sandbox is gone although nobody asked for it.
         SandboxDead = "sandbox.dead",
+        /// The network gateway has refused what a sandbox wanted to reach: the first time at once,
+        /// then at most every 10 s. The log of its network tells what it was.
+        SandboxRefused = "sandbox.refused",
         /// A sandbox was removed.
         SandboxRemoved = "sandbox.removed",
         /// The tag of a snapshot was taken.

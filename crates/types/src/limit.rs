@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::ByteCount;
+
 /// Characters in a snapshot tag.
 pub const TAG_CHARS_MAX: usize = 64;
 
@@ -34,6 +36,32 @@ pub const VMM_LOG_BYTES: u64 = 64 << 10;
 
 /// Virtual CPUs of one sandbox.
 pub const VCPUS_MAX: u32 = 64;
+
+/// VMMs that stand by for sandboxes to come, unless another number is asked for: as many as are
+/// started at the same time. Each has 11 MiB.
+pub const STANDBY_DEFAULT: usize = CHILDREN_STARTING_MAX;
+/// VMMs that can be asked to stand by.
+pub const STANDBY_MAX: usize = 1024;
+
+/// Threads of one VMM: QEMU has one for each virtual CPU, and up to 64 for its disks.
+pub const VMM_THREADS_MAX: u32 = 512;
+
+/// Descriptors of one VMM: QEMU needs two for each disk overlay, and has a few more.
+pub const VMM_DESCRIPTORS_MAX: u64 = 1024;
+
+/// What a VMM may have beside twice the RAM of its guest, if nothing less is asked for: an idle one
+/// has a tenth of it, one that translates much code a third.
+pub const VMM_MEMORY_OVERHEAD: ByteCount = ByteCount::from_mib(512);
+
+/// Processors' time that a VMM may use beside that of its guest's virtual CPUs, in thousandths of a
+/// processor.
+pub const VMM_MILLICPUS_OVERHEAD: u32 = 1000;
+
+/// What an overlay may have beside all of the disk's data: tables of the format take 1/7000.
+pub const OVERLAY_OVERHEAD: ByteCount = ByteCount::from_mib(64);
+
+/// The largest device state that is taken from a VMM; 64 virtual CPUs have 1 MiB.
+pub const DEVICE_STATE_MAX: ByteCount = ByteCount::from_mib(64);
 
 /// Mapped runs of one child: the kernel allows 65530 mappings a process (`vm.max_map_count`), of
 /// which QEMU needs a few hundred.
@@ -119,6 +147,15 @@ pub const PROCESSES_PER_SANDBOX_MAX: usize = 64;
 /// Output that is kept of one background process, read or not.
 pub const PROCESS_OUTPUT_BYTES_MAX: usize = 1 << 20;
 
+/// Private networks of one owner. Their numbers are a part of their members' addresses.
+pub const NETWORKS_PER_OWNER_MAX: usize = 64;
+
+/// Members of one private network: as many as one request may start.
+pub const NETWORK_MEMBERS_MAX: usize = 1000;
+
+/// Private networks that one sandbox may be a member of.
+pub const NETWORKS_PER_SANDBOX_MAX: usize = 16;
+
 /// Lines, or characters of a line, of a terminal.
 pub const TERMINAL_SIDE_MAX: u16 = 9999;
 
@@ -152,11 +189,46 @@ pub const OPERATION_WAIT_MAX: Duration = Duration::from_secs(3600);
 /// Events that a reader can go back to.
 pub const EVENTS_KEPT: usize = 4096;
 
+/// Tokens for ports that a sandbox has at a time.
+pub const PORT_TOKENS_MAX: usize = 64;
+
+/// Longest time that a token for a port is valid.
+pub const PORT_TOKEN_TTL_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Entries of a network log in one answer.
+pub const NETWORK_LOG_ENTRIES_MAX: usize = 1000;
+
 /// Body of one API request; file uploads are streamed and not counted here.
 pub const REQUEST_BODY_BYTES_MAX: usize = 8 << 20;
 
-/// Bodies of all requests together that are held in memory: as many as four of the largest.
+/// Bodies of all requests together that are held in memory.
 pub const BODIES_BYTES_MAX: usize = 256 << 20;
+
+/// A file that is written in one request. It is passed on as it comes, so this bounds time, not
+/// memory; the guest's disk is a closer bound.
+pub const UPLOAD_BYTES_MAX: u64 = 16 << 30;
+
+/// What such a file holds in memory at once: a few pieces of a connection's buffer.
+pub const UPLOAD_BYTES_HELD: usize = 1 << 20;
+
+const _: () = assert!(UPLOAD_BYTES_HELD <= BODIES_BYTES_MAX);
+
+/// An artifact that is imported. It is unpacked as it comes.
+pub const ARTIFACT_BYTES_MAX: u64 = 1 << 40;
+
+/// What an import holds in memory at once, mostly: two manifests and one part.
+pub const ARTIFACT_BYTES_HELD: usize = 16 << 20;
+
+const _: () = assert!(ARTIFACT_BYTES_HELD * ARTIFACTS_AT_ONCE <= BODIES_BYTES_MAX / 2);
+
+/// Snapshots that are exported at a time, and snapshots that are imported.
+pub const ARTIFACTS_AT_ONCE: usize = 4;
+
+/// For a client that reads an export to take its next piece.
+pub const EXPORT_READ_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Keys of other daemons that one trusts.
+pub const TRUSTED_KEYS_MAX: usize = 256;
 
 /// Free bytes that must remain in the hot directory after a reservation: a full tmpfs kills VMMs
 /// with SIGBUS.

@@ -112,6 +112,7 @@ mod tests {
         check::<FileKind>();
         check::<BranchMode>();
         check::<BranchPhase>();
+        check::<StartPhase>();
         check::<EventType>();
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::limit;
+use crate::text::as_text;
 
 /// The owner of what the daemon's own user and root make.
 const DAEMON: &str = "daemon";
@@ -69,19 +70,7 @@ impl FromStr for Owner {
     }
 }
 
-impl TryFrom<String> for Owner {
-    type Error = OwnerError;
-
-    fn try_from(value: String) -> Result<Self, OwnerError> {
-        value.parse()
-    }
-}
-
-impl From<Owner> for String {
-    fn from(owner: Owner) -> String {
-        owner.0
-    }
-}
+as_text!(Owner, OwnerError);
 
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,6 +12,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{OperationId, SandboxId, shown};
+use crate::text::as_text;
 use crate::{Owner, limit};
 
 /// Between the owner and what it calls its snapshot. Neither can contain it.
@@ -121,19 +122,7 @@ impl FromStr for SnapshotTag {
     }
 }
 
-impl TryFrom<String> for SnapshotTag {
-    type Error = TagError;
-
-    fn try_from(value: String) -> Result<Self, TagError> {
-        value.parse()
-    }
-}
-
-impl From<SnapshotTag> for String {
-    fn from(tag: SnapshotTag) -> String {
-        tag.to_string()
-    }
-}
+as_text!(SnapshotTag, TagError);
 
 impl fmt::Display for SnapshotTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -39,6 +39,13 @@ pub enum VmmError {
         #[source]
         source: io::Error,
     },
+    /// The link of its network device could not be made.
+    #[error("make a pair of sockets for the network device")]
+    NetworkLink {
+        /// The system's word.
+        #[source]
+        source: io::Error,
+    },
     /// The VMM could not be confined, so it was not started.
     #[error("the VMM was not started, because it could not be confined")]
     Confine(#[from] LaunchError),
@@ -116,6 +123,14 @@ pub enum VmmError {
 }
 
 impl VmmError {
+    /// What the host does not permit, and what would help, if this VMM could not be confined
+    /// because of it.
+    #[must_use]
+    pub fn not_permitted(&self) -> Option<(String, &'static str)> {
+        let Self::Confine(error) = self else { return None };
+        error.not_permitted()
+    }
+
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::File { what, path: path.into(), source }
     }

@@ -26,8 +26,8 @@ mod vm;
 mod window_commands;
 
 pub use cgroup::{
-    CgroupsUnavailable, MemoryCgroup, MemoryCgroups, MemoryLimit, limit_was_reached,
-    try_memory_limit,
+    Cgroup, CgroupLimits, Cgroups, CgroupsUnavailable, Controller, VmmCgroup, sweep_cgroups,
+    try_cgroups,
 };
 pub use error::VmmError;
 pub use guest_ram::GuestRam;
@@ -35,8 +35,8 @@ pub use output::{KeptOutput, console_output};
 pub use pause_window::{FrozenVm, PreparedPause, Resumed, SavedVm, StoppedVm};
 pub use shim_client::{MappedRun, ShimClient};
 pub use spec::{
-    Accelerator, BootSource, Confinement, Disk, DiskOverlay, Jail, RamBacking, Start, VmSpec,
-    VmmTools,
+    Accelerator, BootSource, CONFINED_BASE, Confinement, Disk, DiskOverlay, Jail, RamBacking,
+    Start, VmSpec, VmmTools,
 };
 pub use vm::{Driver, RunState, Vm};
 pub use window_commands::{PausePlan, WindowAccess, WindowCommands};

@@ -1,17 +1,15 @@
 //! The daemon's end of the shim's socket.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use forkd_sys::packet;
 use forkd_sys::shim_wire::{self, Mapping, Operation};
 use forkd_sys::uffd::{self, Userfaultfd};
 use forkd_types::PageRun;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
-};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::{GuestRam, VmmError};
 
@@ -22,6 +20,23 @@ pub struct MappedRun<'a> {
     pub file: BorrowedFd<'a>,
     /// Which pages: of guest RAM and, at the same offset, of the file.
     pub run: PageRun,
+}
+
+/// The numbers of the shim's descriptors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ShimNumbers {
+    /// Its socket.
+    pub(crate) socket: i32,
+    /// The far end of the network link, if there is one.
+    pub(crate) link: Option<i32>,
+}
+
+impl ShimNumbers {
+    /// The variables of the environment that say them.
+    pub(crate) fn variables(self) -> impl Iterator<Item = (&'static str, String)> {
+        let link = self.link.map(|link| (shim_wire::LINK_FD_VARIABLE, link.to_string()));
+        std::iter::once((shim_wire::LISTEN_FD_VARIABLE, self.socket.to_string())).chain(link)
+    }
 }
 
 /// A connection to the shim of one VMM.
@@ -62,8 +77,17 @@ impl ShimClient {
         let device = uffd::open_device().ok();
         let device = device.as_ref().map(AsFd::as_fd);
         let reply = self.request(what, Operation::Userfaultfd, &[], device)?;
-        let missing = || VmmError::Shim { what, source: io::ErrorKind::InvalidData.into() };
-        Ok(Userfaultfd::handshake(reply.ok_or_else(missing)?)?)
+        Ok(Userfaultfd::handshake(sent(what, reply)?)?)
+    }
+
+    /// The far end of the VMM's network device, which has one.
+    ///
+    /// # Errors
+    /// When the shim has none.
+    pub fn network_link(&mut self) -> Result<OwnedFd, VmmError> {
+        let what = "give the far end of the network device";
+        let reply = self.request(what, Operation::NetworkLink, &[], None)?;
+        sent(what, reply)
     }
 
     /// Maps `runs` copy-on-write over guest RAM. The guest must not run.
@@ -114,14 +138,8 @@ impl ShimClient {
         packet: &[u8],
         attached: Option<BorrowedFd<'_>>,
     ) -> io::Result<Option<OwnedFd>> {
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fds = attached.map(|fd| [fd]);
-        if let Some(fds) = &fds {
-            ancillary.push(SendAncillaryMessage::ScmRights(fds));
-        }
-        let socket = self.connection.as_fd();
-        rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        let attached: Vec<_> = attached.into_iter().collect();
+        packet::send(&self.connection, packet, &attached)?;
         self.owed += 1;
         // Late replies belong to requests that were given up; what they carry is closed.
         loop {
@@ -135,24 +153,19 @@ impl ShimClient {
 
     fn reply(&self) -> io::Result<Reply> {
         let mut reply = [0u8; shim_wire::REPLY_BYTES];
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut buffers = [IoSliceMut::new(&mut reply)];
-        let received = rustix::net::recvmsg(
-            &self.connection,
-            &mut buffers,
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        )?;
-        if received.bytes != shim_wire::REPLY_BYTES {
+        let (bytes, created) = packet::receive(&self.connection, &mut reply)?;
+        if bytes != shim_wire::REPLY_BYTES {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let created = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
+        let created = created.into_iter().next();
         Ok(Reply { number: i32::from_ne_bytes(reply), created })
     }
+}
+
+/// The descriptor that came with a reply.
+fn sent(what: &'static str, descriptor: Option<OwnedFd>) -> Result<OwnedFd, VmmError> {
+    let missing = || VmmError::Shim { what, source: io::ErrorKind::InvalidData.into() };
+    descriptor.ok_or_else(missing)
 }
 
 /// One packet of the shim.

@@ -8,7 +8,7 @@ use forkd_launcher::Launcher;
 use forkd_types::{ByteCount, Isolation, limit::Deadlines};
 use serde::{Deserialize, Serialize};
 
-use crate::MemoryLimit;
+use crate::VmmCgroup;
 
 /// What executes guest instructions. Device state is bound to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,6 +27,16 @@ impl Accelerator {
         match self {
             Self::Kvm => "kvm",
             Self::Tcg => "tcg",
+        }
+    }
+
+    /// Whether its authors call it a boundary for guests that are not trusted. QEMU's security
+    /// policy leaves emulation out.
+    #[must_use]
+    pub const fn is_security_boundary(self) -> bool {
+        match self {
+            Self::Kvm => true,
+            Self::Tcg => false,
         }
     }
 }
@@ -93,6 +103,9 @@ pub struct DiskOverlay {
     pub node: String,
 }
 
+/// What a confined VMM calls the base image of its disk.
+pub const CONFINED_BASE: &str = "/disk/base";
+
 /// The root disk: a read-only base image and qcow2 overlays, of which the last takes the writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
@@ -129,8 +142,10 @@ pub enum Start {
 /// What a VMM is kept from, besides what keeps every process from others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Confinement {
-    /// It may not have more memory than this.
-    pub memory: Option<MemoryLimit>,
+    /// It has a share of memory, processors and threads, and no more.
+    pub cgroup: Option<VmmCgroup>,
+    /// No file that it writes can become larger, if it has a jail.
+    pub file_max: Option<ByteCount>,
     /// It has a network namespace of its own, even without a jail.
     pub own_network: bool,
     /// It reaches nothing but its own files.
@@ -153,15 +168,11 @@ pub struct Jail {
     pub device_state: PathBuf,
 }
 
-impl Confinement {
-    /// How far the VMM is kept from the host.
+impl Jail {
+    /// How far it keeps a VMM from the host.
     #[must_use]
     pub fn isolation(&self) -> Isolation {
-        match &self.jail {
-            None => Isolation::None,
-            Some(Jail { user: None, .. }) => Isolation::Namespaces,
-            Some(Jail { user: Some(_), .. }) => Isolation::Full,
-        }
+        if self.user.is_some() { Isolation::Full } else { Isolation::Namespaces }
     }
 }
 
@@ -174,12 +185,14 @@ pub struct VmSpec {
     pub memory: ByteCount,
     /// Number of virtual CPUs.
     pub vcpus: u32,
-    /// Kernel and initramfs. Also needed to load device state: the machine is laid out from them.
+    /// Kernel and initramfs. A VM that loads device state has no need of them: they are in its RAM.
     pub boot: BootSource,
     /// Where RAM lives.
     pub ram: RamBacking,
     /// The root disk, if the image has one.
     pub disk: Option<Disk>,
+    /// It has a network device, whose frames go over [`crate::Vm::network_link`].
+    pub network_device: bool,
     /// A directory of the VM's own, for sockets and logs. Its path must be short: socket paths are
     /// limited to 107 bytes.
     pub directory: PathBuf,

@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,13 +75,33 @@ pub trait Vm: fmt::Debug + Send {
     /// When the host does not permit it, or lacks write protection of shared memory.
     fn userfaultfd(&mut self) -> Result<Userfaultfd, VmmError>;
 
-    /// Gives a VM started with [`crate::Start::Load`] its memory and device state. It does not run
-    /// yet.
+    /// The far end of the network device, if the VM has one: a datagram socket on which each
+    /// datagram is one Ethernet frame. It is the same each time, and lives as long as the VMM. What
+    /// nobody reads fills a buffer, and then the guest's device waits.
     ///
     /// # Errors
-    /// When a layer cannot be mapped, or the VMM refuses the device state (another version, another
-    /// device list). The VM is of no use then.
-    fn load(&mut self, runs: &[MappedRun<'_>], device_state: &File) -> Result<(), VmmError>;
+    /// When the VMM is gone, or does not give it.
+    fn network_link(&mut self) -> Result<Option<OwnedFd>, VmmError>;
+
+    /// Puts the frozen overlays at `paths`, the lowest first, below the blank one of a VM that was
+    /// started with [`crate::Start::Load`] and with that one alone.
+    ///
+    /// # Errors
+    /// When the VMM cannot open a file, or has no disk. The VM is of no use then.
+    fn put_overlays_below(&mut self, paths: Vec<PathBuf>) -> Result<(), VmmError>;
+
+    /// Gives a VM started with [`crate::Start::Load`] its memory.
+    ///
+    /// # Errors
+    /// When a layer cannot be mapped. The VM is of no use then.
+    fn map(&mut self, runs: &[MappedRun<'_>]) -> Result<(), VmmError>;
+
+    /// Gives a VM that has its memory the device state that belongs to it. It does not run yet.
+    ///
+    /// # Errors
+    /// When the VMM refuses the device state (another version, another device list). The VM is of
+    /// no use then.
+    fn load(&mut self, device_state: &File) -> Result<(), VmmError>;
 
     /// Lets the vCPUs run.
     ///

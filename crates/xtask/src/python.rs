@@ -25,10 +25,11 @@ const CHECKS: [(&str, &[&str]); 3] = [
 ];
 
 /// What ruff looks at, from the SDK's folder.
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 7] = [
     ".",
     "../conformance",
     "../../recipes/code-interpreter",
+    "../../recipes/agents-day",
     "../../recipes/parallel-pytest",
     "../../recipes/postgresql-fixture",
     "../../recipes/tree-search",

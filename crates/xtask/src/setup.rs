@@ -41,6 +41,7 @@ const PACKAGES_WITHOUT_ROOT: &[(&str, &str)] = &[("uidmap", "user namespace for 
 /// there without their package.
 const PROGRAMS_FOR_SDKS: &[(&str, &str, &str)] = &[
     ("curl", "curl", "requests in the guides"),
+    ("git", "git", "a recipe's git server"),
     ("node", "nodejs", "TypeScript SDK"),
     ("npm", "npm", "tools of the TypeScript SDK"),
 ];
@@ -175,8 +176,8 @@ mod tests {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         fs::write(folders[1].path().join("node"), "").unwrap();
         let folders = folders.each_ref().map(|folder| folder.path().to_owned());
-        assert_eq!(programs_not_in(&folders), ["curl", "npm"]);
-        assert_eq!(programs_not_in(&folders[..1]), ["curl", "nodejs", "npm"]);
+        assert_eq!(programs_not_in(&folders), ["curl", "git", "npm"]);
+        assert_eq!(programs_not_in(&folders[..1]), ["curl", "git", "nodejs", "npm"]);
     }
 
     #[test]

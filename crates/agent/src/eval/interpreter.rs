@@ -73,6 +73,8 @@ impl Interpreter {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(stdout_end)
             .stderr(stderr_end);
+        environment::become_user(&mut command)
+            .map_err(|problem| Refusal::new(code::EVAL_FAILED, problem))?;
         let exit = Arc::new(Mutex::new(None));
         let (told, wake) = (Arc::clone(&exit), Arc::clone(wake));
         let pid = processes

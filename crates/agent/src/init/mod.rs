@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! mount what programs expect -> load modules -> wait for the disk, if there is one -> switch to it
-//!   -> names, limits, loopback -> open the port -> serve for ever
+//!   -> names, limits, network -> files with its identity -> open the port -> serve for ever
 //! ```
 //!
 //! A step that fails is logged and the next one is taken: a guest that can still be asked is worth
 //! more than one that stopped. Only without the port nothing can be done; then the machine ends.
 
-mod loopback;
 mod modules;
 mod mounts;
+mod network;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use rustix::system::RebootCommand;
 
 use crate::link::PortLink;
 use crate::log;
+use crate::renew::Renewer;
 use crate::server::{self, Standing};
 
 /// How long the port may take to appear after its driver was loaded.
@@ -39,13 +40,15 @@ pub(crate) fn run() -> ExitCode {
     let has_root_disk = mounts::switch_to_disk();
     mounts::mount_user_file_systems();
     settle();
-    if let Err(error) = loopback::bring_up() {
-        log::failure(&format!("loopback: {error}"));
+    if let Err(error) = network::set_up() {
+        log::failure(&format!("network: {error}"));
     }
+    let renewer = Renewer::prepare();
+    let renewer = renewer.inspect_err(|error| log::failure(&format!("identity: {error}"))).ok();
     match PortLink::open(forkd_protocol::PORT_NAME, PORT_WAIT) {
         Ok(link) => {
             log::note("ready");
-            server::serve(Arc::new(link), Standing::Init { has_root_disk });
+            server::serve(Arc::new(link), Standing::Init { has_root_disk, renewer });
         }
         Err(error) => {
             log::failure(&format!("port {}: {error}", forkd_protocol::PORT_NAME));

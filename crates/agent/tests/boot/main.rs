@@ -7,11 +7,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test whose setup fails has failed")]
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant, SystemTime};
 
-use forkd_engine::guest::{ExecRequest, FileWrite, GuestAgent, GuestError, Identity};
+use forkd_engine::guest::{ExecRequest, FileWrite, GuestAgent, GuestError, Identity, Renewal};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
@@ -29,29 +31,24 @@ struct Machine {
 impl Machine {
     fn start(more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("agent");
+        // QEMU inherits a socket that listens already: connecting never comes too early.
+        let socket = UnixListener::bind(folder.path().join("agent")).unwrap();
         let mut command = Command::new("qemu-system-x86_64");
         command
             .args("-M microvm -accel tcg -m 256 -nographic -nodefaults -no-user-config".split(' '))
-            .args("-no-reboot -serial stdio -device virtio-serial-device".split(' '))
+            .args("-no-reboot -device virtio-serial-device".split(' '))
+            .args("-chardev file,id=console,path=/dev/stdout -serial chardev:console".split(' '))
             .arg("-append")
             .arg(command_line())
             .arg("-kernel")
             .arg(given("FORKD_TEST_KERNEL"))
             .arg("-initrd")
             .arg(given("FORKD_TEST_INITRAMFS"))
-            .arg("-chardev")
-            .arg(format!("socket,id=a,path={},server=on,wait=off", socket.display()))
+            .args(["-chardev", "socket,id=a,fd=0,server=on,wait=off"])
             .args(["-device", "virtserialport,chardev=a,name=forkd.agent"])
             .args(more)
-            .stdin(Stdio::null());
-        let process = command.spawn().unwrap();
-        let start = Instant::now();
-        while !socket.exists() {
-            assert!(start.elapsed() < SOON, "QEMU does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Self { process, folder }
+            .stdin(OwnedFd::from(socket));
+        Self { process: command.spawn().unwrap(), folder }
     }
 
     async fn greet(&self) -> GuestAgent {
@@ -102,12 +99,13 @@ async fn shell(agent: &GuestAgent, script: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
-fn identity(name: &str) -> Identity {
-    Identity {
+async fn renew(agent: &GuestAgent, name: &str, within: Duration) -> Result<Renewal, GuestError> {
+    let identity = Identity {
         instance_id: name.to_owned(),
         hostname: name.to_owned(),
         machine_id: "0123456789abcdef".repeat(2),
-    }
+    };
+    agent.begin_renewal(identity, within).await?.confirmed().await
 }
 
 #[tokio::test]
@@ -134,7 +132,7 @@ async fn the_first_process_sets_up_the_machine_and_renews_its_identity() {
         FileWrite { mode: Some(0o755), ..FileWrite::new("/etc/forkd/on-fork.d/20-slow.optional") };
     agent.write_file(slow, b"#!/bin/sh\nsleep 100\n".to_vec(), SOON).await.unwrap();
     let begun = Instant::now();
-    let renewal = agent.renew(&identity("sb-one"), Duration::from_secs(6)).await.unwrap();
+    let renewal = renew(&agent, "sb-one", Duration::from_secs(6)).await.unwrap();
     let renewed_in = begun.elapsed();
     let hooks: Vec<_> =
         renewal.hooks.iter().map(|hook| (hook.name.as_str(), hook.exit_code)).collect();
@@ -143,6 +141,13 @@ async fn the_first_process_sets_up_the_machine_and_renews_its_identity() {
     let state = "hostname; cat /etc/hostname /etc/machine-id /run/forkd/instance-id /run/noted";
     let id = "0123456789abcdef".repeat(2);
     assert_eq!(shell(&agent, state).await, format!("sb-one\nsb-one\n{id}\nsb-one\nsb-one"));
+    // What programs do to the files does not outlive a renewal.
+    let other = "echo longer-than-any-name-of-ours > /etc/hostname; rm /run/forkd/instance-id";
+    shell(&agent, other).await;
+    renew(&agent, "sb-1", Duration::from_secs(6)).await.unwrap();
+    assert_eq!(shell(&agent, state).await, format!("sb-1\nsb-1\n{id}\nsb-1\nsb-1"));
+    renew(&agent, "sb-one", Duration::from_secs(6)).await.unwrap();
+
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let before = now();
     let guest: u64 = shell(&agent, "date +%s").await.parse().unwrap();
@@ -151,7 +156,7 @@ async fn the_first_process_sets_up_the_machine_and_renews_its_identity() {
     assert!((earliest..=now().as_secs()).contains(&guest), "guest {guest}, host {earliest} on");
 
     shell(&agent, "mv /etc/forkd/on-fork.d/10-note.optional /etc/forkd/on-fork.d/10-note").await;
-    let refused = agent.renew(&identity("sb-two"), Duration::from_secs(6)).await.unwrap_err();
+    let refused = renew(&agent, "sb-two", Duration::from_secs(6)).await.unwrap_err();
     let failed = GuestError::HookFailed { name: "10-note".to_owned(), exit_code: 3 };
     assert_eq!(refused, failed, "a hook that is not optional must not fail");
 
@@ -174,7 +179,7 @@ async fn the_first_process_reaps_orphans_and_serves_one_host_after_the_other() {
     let started = Instant::now();
     let rounds = 20;
     for round in 0..rounds {
-        let renewal = agent.renew(&identity(&format!("sb-{round}")), SOON).await.unwrap();
+        let renewal = renew(&agent, &format!("sb-{round}"), SOON).await.unwrap();
         assert_eq!(renewal.hooks, []);
     }
     println!("renew takes {:?} on average", started.elapsed() / rounds);
@@ -213,7 +218,7 @@ async fn the_first_process_moves_to_the_disk() {
     for folder in ["/proc", "/sys", "/dev", "/dev/pts", "/dev/shm", "/run"] {
         assert!(root.contains(&format!(" {folder} ")), "{folder}: {root}");
     }
-    agent.renew(&identity("sb-disk"), SOON).await.unwrap();
+    renew(&agent, "sb-disk", SOON).await.unwrap();
     assert_eq!(agent.read_file("/etc/hostname", SOON).await.unwrap(), b"sb-disk\n");
     agent.power_off(SOON).await.unwrap();
     assert!(machine.has_ended(SOON), "the machine stays on");

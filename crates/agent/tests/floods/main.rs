@@ -195,8 +195,9 @@ fn a_renewal_and_a_value_that_are_blown_up_are_refused() {
             hostname: "h".to_owned(),
             machine_id: "0".repeat(32),
         };
-        let renewing = agent.renew(&identity, SOON);
+        let renewing = async { agent.begin_renewal(identity, SOON).await?.confirmed().await };
         let answered = async {
+            raw.welcome().await;
             let (id, _) = raw.request().await;
             let hooks = vec![HookReport { name: String::new(), exit_code: 1 }; 3000];
             let renewed = Reply::Renewed { instance_id: "i".to_owned(), clock_step_ns: 0, hooks };

@@ -352,6 +352,7 @@ async fn an_agent_that_is_not_the_first_process_changes_nothing_on_the_machine()
         hostname: "sb-1".to_owned(),
         machine_id: "0".repeat(32),
     };
-    assert_eq!(remote_code(agent.renew(&identity, SOON).await.unwrap_err()), "not_init");
+    let renewing = agent.begin_renewal(identity, SOON).await.unwrap();
+    assert_eq!(remote_code(renewing.confirmed().await.unwrap_err()), "not_init");
     assert_eq!(remote_code(agent.power_off(SOON).await.unwrap_err()), "not_init");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::raw::{Raw, client_of_raw_agent, welcome};
 use crate::support::{LocalAgent, SOON};
-use forkd_engine::guest::{ExecEvent, ExecRequest, GuestAgent, GuestError};
+use forkd_engine::guest::{ExecEvent, ExecRequest, GuestAgent, GuestError, Identity};
 use forkd_protocol::{DELIMITER, Reply, Request, encode_frame};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -53,6 +53,23 @@ async fn no_common_version_is_an_error_and_not_a_guess() {
     raw.ask(5, &Request::Hello { protocol_min: 40, protocol_max: 50, nonce: 1 }).await;
     let (5, Reply::Error { code, .. }) = raw.reply().await else { panic!() };
     assert_eq!(code, "unsupported");
+}
+
+#[tokio::test]
+async fn a_renewal_is_with_the_guest_before_it_has_answered_the_greeting() {
+    let (agent, mut raw) = client_of_raw_agent().await;
+    let identity = Identity {
+        instance_id: "sb-1".to_owned(),
+        hostname: "sb-1".to_owned(),
+        machine_id: "0".repeat(32),
+    };
+    let renewing = agent.begin_renewal(identity, SOON).await.unwrap();
+    let (hello, Request::Hello { nonce, .. }) = raw.request().await else { panic!() };
+    let (renew, Request::Renew { instance_id, .. }) = raw.request().await else { panic!() };
+    raw.answer(hello, &welcome(nonce)).await;
+    let renewed = Reply::Renewed { instance_id, clock_step_ns: 7, hooks: Vec::new() };
+    raw.answer(renew, &renewed).await;
+    assert_eq!(renewing.confirmed().await.unwrap().clock_step_ns, 7);
 }
 
 #[tokio::test]

@@ -13,8 +13,7 @@ use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{
     Depth, FileChange, FileKind, FileWatch, FileWrite, GuestError, OUTPUT_BYTES_MAX,
 };
-use forkd_protocol::{Reply, Request, encode_reply};
-use tokio::io::AsyncWriteExt;
+use forkd_protocol::{Reply, Request};
 
 fn code_of(error: GuestError) -> String {
     match error {
@@ -244,19 +243,7 @@ async fn an_agent_cannot_name_what_is_elsewhere_or_list_without_end() {
     let (agent, mut raw) = client_of_raw_agent().await;
     let flood = async {
         let (id, Request::ListFiles { .. }) = raw.request().await else { panic!() };
-        // Enough for the next credit.
-        let mut entries = Vec::new();
-        for _ in 0..5 {
-            encode_reply(id, &entry(&"x".repeat(60_000)), &mut entries).unwrap();
-        }
-        loop {
-            raw.stream.write_all(&entries).await.unwrap();
-            match raw.request().await {
-                (_, Request::Credit { .. }) => {}
-                (_, Request::Cancel {}) => return,
-                other => panic!("{other:?}"),
-            }
-        }
+        raw.flood(id, &entry(&"x".repeat(60_000))).await;
     };
     let (entries, ()) = tokio::join!(agent.list_files("/", SOON * 5), flood);
     assert_eq!(entries.unwrap_err(), GuestError::OutputTooLarge { limit: OUTPUT_BYTES_MAX });

@@ -74,6 +74,24 @@ impl Raw {
         }
     }
 
+    /// As an agent: gives the same large reply, as often as there is credit for it, until the host
+    /// has had enough.
+    pub(crate) async fn flood(&mut self, id: u64, reply: &Reply) {
+        // Enough for the next credit.
+        let mut replies = Vec::new();
+        for _ in 0..5 {
+            encode_reply(id, reply, &mut replies).unwrap();
+        }
+        loop {
+            self.stream.write_all(&replies).await.unwrap();
+            match self.request().await {
+                (_, Request::Credit { .. }) => {}
+                (_, Request::Cancel {}) => return,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     /// As an agent: takes a hello and welcomes.
     pub(crate) async fn welcome(&mut self) {
         let (id, Request::Hello { nonce, .. }) = self.request().await else { panic!() };

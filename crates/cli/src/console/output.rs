@@ -34,9 +34,10 @@ impl Table {
     }
 
     /// Adds a row; it has as many cells as there are columns.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
-        assert_eq!(N, self.columns.len(), "a cell for each column");
-        self.rows.push(cells.into());
+    pub(crate) fn row(&mut self, cells: impl Into<Vec<String>>) {
+        let cells = cells.into();
+        assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
+        self.rows.push(cells);
     }
 
     /// The lines of the table, headings first.

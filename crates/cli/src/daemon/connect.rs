@@ -34,11 +34,19 @@ pub(crate) async fn client(global: &Global) -> anyhow::Result<Client> {
         return Ok(client);
     }
     let run_dir = settings::default_run_dir()?;
-    settings::secure_run_dir(&run_dir)?;
     let client = Client::new(Target::Socket(run_dir.join("forkd.sock")))?;
-    if !is_alive(&client).await {
-        start(&client, &run_dir).await?;
+    let of_service = settings::is_of_a_service(&run_dir);
+    if !of_service {
+        settings::secure_run_dir(&run_dir)?;
     }
+    if is_alive(&client).await {
+        return Ok(client);
+    }
+    if of_service {
+        let text = format!("the service that `{}` belongs to is not running", run_dir.display());
+        return Err(Hinted::unreachable(text, "run `systemctl start forkd`").into());
+    }
+    start(&client, &run_dir).await?;
     Ok(client)
 }
 

@@ -16,7 +16,9 @@ pub(crate) struct Surroundings {
     pub(crate) xdg_state_home: Option<PathBuf>,
     /// `XDG_RUNTIME_DIR`.
     pub(crate) xdg_runtime_dir: Option<PathBuf>,
-    /// Where the running executable is.
+    /// The running executable.
+    pub(crate) exe: PathBuf,
+    /// Where it is.
     pub(crate) exe_dir: PathBuf,
 }
 
@@ -42,6 +44,7 @@ impl Surroundings {
             xdg_state_home: absolute("XDG_STATE_HOME"),
             xdg_runtime_dir: absolute("XDG_RUNTIME_DIR"),
             exe_dir: exe.parent().unwrap_or(Path::new("/")).to_owned(),
+            exe,
         })
     }
 

@@ -5,7 +5,9 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use forkd_daemon::{Limits, OwnerLimits, ServeConfig, SocketMode};
+use forkd_daemon::{
+    Accelerator, AcceleratorChoice, Limits, OwnerLimits, SandboxLimits, ServeConfig, SocketMode,
+};
 use forkd_types::ByteCount;
 
 use super::paths::Surroundings;
@@ -39,17 +41,33 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         image_dir: or(&places.image_dir, image_dir)?,
         shim: or(&places.shim, shim)?,
         launcher: or(&places.launcher, launcher)?,
+        gateway: surroundings.exe.clone(),
+        network: places.network,
+        upstream_ca: places.upstream_ca.as_deref().map(std::path::absolute).transpose()?,
         isolation: places.isolation.unwrap_or_else(|| surroundings.isolation()),
-        accelerator: places.accel,
+        accelerator: accelerator(places)?,
         qemu: places.qemu.clone(),
         limits: Limits::default(),
         listen: places.listen,
         token_file: None,
         insecure_no_token: false,
         tls: None,
+        previews: None,
         audit_log: None,
         stop_sandboxes: false,
     })
+}
+
+fn accelerator(places: &Places) -> anyhow::Result<AcceleratorChoice> {
+    match places.accel {
+        chosen if !places.require_kvm => Ok(chosen),
+        AcceleratorChoice::Forced(Accelerator::Tcg) => Err(Hinted::new(
+            "emulation is both asked for and refused",
+            "leave out --accel tcg and FORKD_ACCEL, or --require-kvm and FORKD_REQUIRE_KVM",
+        )
+        .into()),
+        _ => Ok(AcceleratorChoice::KvmOnly),
+    }
 }
 
 /// How much the daemon may hold at once.
@@ -58,10 +76,16 @@ pub(crate) fn limits(maxima: &Maxima) -> Limits {
         sandboxes: maxima.max_sandboxes,
         guest_memory: maxima.max_guest_memory_mib.map(ByteCount::from_mib),
         branches: maxima.max_branches,
+        standby: maxima.standby,
         each_owner: OwnerLimits {
             sandboxes: maxima.owner_max_sandboxes,
             guest_memory: maxima.owner_max_guest_memory_mib.map(ByteCount::from_mib),
             disk: maxima.owner_max_disk_mib.map(ByteCount::from_mib),
+        },
+        each_sandbox: SandboxLimits {
+            memory: maxima.sandbox_max_memory_mib.map(ByteCount::from_mib),
+            millicpus: maxima.sandbox_max_cpus,
+            disk: maxima.sandbox_max_disk_mib.map(ByteCount::from_mib),
         },
     }
 }
@@ -72,6 +96,17 @@ pub(crate) fn default_run_dir() -> anyhow::Result<PathBuf> {
     let home = std::env::var_os("FORKD_HOME").filter(|value| !value.is_empty());
     let home = home.map(std::path::absolute).transpose()?;
     Ok(surroundings.directories(home.as_deref()).run)
+}
+
+/// Whether root looks at the run directory of a daemon that another user runs, as the systemd unit
+/// has it. Nobody but root has put it there: what it lies in is root's alone.
+pub(crate) fn is_of_a_service(directory: &Path) -> bool {
+    let mine = |metadata: &fs::Metadata| metadata.uid() == 0 && metadata.mode() & 0o022 == 0;
+    let above = directory.parent().and_then(|above| fs::symlink_metadata(above).ok());
+    rustix::process::geteuid().is_root()
+        && above.is_some_and(|above| above.is_dir() && mine(&above))
+        && fs::symlink_metadata(directory)
+            .is_ok_and(|found| found.is_dir() && found.uid() != 0 && found.mode() & 0o022 == 0)
 }
 
 /// Creates the run directory for its owner only, or refuses one that is somebody else's: whoever

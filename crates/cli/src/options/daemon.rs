@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use forkd_daemon::{AcceleratorChoice, IsolationPolicy};
 use forkd_types::limit;
+use forkd_types::network::NetworkLeave;
 
 use super::words::one_of;
 
@@ -56,6 +57,14 @@ pub(crate) struct Places {
         hide_env_values = true
     )]
     pub(crate) accel: AcceleratorChoice,
+    /// Refuse to start where guests would be emulated: emulation is not a security boundary
+    #[arg(
+        long,
+        env = "FORKD_REQUIRE_KVM",
+        value_parser = clap::builder::BoolishValueParser::new(),
+        hide_env_values = true
+    )]
+    pub(crate) require_kvm: bool,
     /// Use this QEMU instead of the distribution's
     #[arg(long, env = "FORKD_QEMU", value_name = "PATH", hide_env_values = true)]
     pub(crate) qemu: Option<PathBuf>,
@@ -79,6 +88,26 @@ pub(crate) struct Places {
         hide_env_values = true
     )]
     pub(crate) isolation: Option<IsolationPolicy>,
+    /// The most that any sandbox may reach
+    #[arg(
+        long,
+        env = "FORKD_NETWORK",
+        default_value = "public",
+        value_parser = one_of::<NetworkLeave>(&[
+            ("none", "Nothing"),
+            ("public", "Public addresses"),
+            ("any", "Private addresses and this host too, where a sandbox's policy names them"),
+        ]),
+        value_name = "REACH",
+        hide_env_values = true
+    )]
+    pub(crate) network: NetworkLeave,
+    /// Trust these certificates, in PEM, beside the host's for servers that header rules name
+    ///
+    /// For servers with certificates of your own authority, and for tests. Other connections of
+    /// sandboxes are not concerned.
+    #[arg(long, env = "FORKD_UPSTREAM_CA", value_name = "FILE", hide_env_values = true)]
+    pub(crate) upstream_ca: Option<PathBuf>,
     /// Listen on this address too, such as 127.0.0.1:8889; it needs --token-file
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
@@ -118,6 +147,16 @@ pub(crate) struct Maxima {
         hide_env_values = true
     )]
     pub(crate) max_branches: usize,
+    /// Keep so many QEMU processes ready for the next sandboxes; 0 for none
+    #[arg(
+        long,
+        env = "FORKD_STANDBY",
+        value_name = "N",
+        default_value_t = limit::STANDBY_DEFAULT,
+        value_parser = up_to(limit::STANDBY_MAX),
+        hide_env_values = true
+    )]
+    pub(crate) standby: usize,
     /// Most sandboxes of one owner; no limit without it
     #[arg(
         long,
@@ -146,13 +185,68 @@ pub(crate) struct Maxima {
         hide_env_values = true
     )]
     pub(crate) owner_max_disk_mib: Option<u64>,
+    /// Most memory of the host for the VMM of one sandbox; without it, what its guest can come to
+    /// need
+    #[arg(
+        long,
+        env = "FORKD_SANDBOX_MAX_MEMORY_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64)
+            .range(limit::MEMORY_LIMIT_MIB_MIN..=limit::MEMORY_LIMIT_MIB_MAX),
+        hide_env_values = true
+    )]
+    pub(crate) sandbox_max_memory_mib: Option<u64>,
+    /// Most processors' time for the VMM of one sandbox, such as 1.5; without it, one processor
+    /// more than its guest has
+    #[arg(
+        long,
+        env = "FORKD_SANDBOX_MAX_CPUS",
+        value_name = "N",
+        value_parser = millicpus,
+        hide_env_values = true
+    )]
+    pub(crate) sandbox_max_cpus: Option<u32>,
+    /// Most space for each disk overlay of one sandbox; without it, what its disk can come to need
+    #[arg(
+        long,
+        env = "FORKD_SANDBOX_MAX_DISK_MIB",
+        value_name = "MIB",
+        value_parser = clap::value_parser!(u64)
+            .range(limit::DEVICE_STATE_MAX.get() >> 20..=u64::MAX >> 20),
+        hide_env_values = true
+    )]
+    pub(crate) sandbox_max_disk_mib: Option<u64>,
+}
+
+/// A number of processors, in thousandths.
+fn millicpus(text: &str) -> Result<u32, String> {
+    let max = limit::VCPUS_MAX;
+    match text.parse::<f64>() {
+        // The kernel gives no less than a hundredth.
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is checked"
+        )]
+        Ok(cpus) if (0.01..=f64::from(max)).contains(&cpus) => Ok((cpus * 1000.0).round() as u32),
+        _ => Err(format!("must be a number of processors from 0.01 to {max}")),
+    }
 }
 
 /// A number from 1 to `max`.
 fn at_most(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    within(1, max)
+}
+
+/// A number from 0 to `max`.
+fn up_to(max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    within(0, max)
+}
+
+fn within(min: usize, max: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
     move |text| match text.parse::<usize>() {
-        Ok(number) if (1..=max).contains(&number) => Ok(number),
-        _ => Err(format!("must be a number from 1 to {max}")),
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(format!("must be a number from {min} to {max}")),
     }
 }
 

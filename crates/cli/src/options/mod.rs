@@ -2,10 +2,13 @@
 
 mod daemon;
 mod global;
+pub(crate) mod image_program;
+mod network;
 pub(crate) mod place;
 pub(crate) mod program;
 mod words;
 
 pub(crate) use daemon::{Maxima, Places};
 pub(crate) use global::Global;
+pub(crate) use network::Network;
 pub(crate) use words::{branch_mode, key_value, one_of};

@@ -8,7 +8,7 @@ use forkd_types::BranchMode;
 use crate::console::{output, progress, report};
 use crate::daemon::connect;
 use crate::exit::Exit;
-use crate::options::{Global, branch_mode};
+use crate::options::{Global, Network, branch_mode};
 
 /// Take a snapshot of a running sandbox and start children from it
 ///
@@ -17,6 +17,7 @@ use crate::options::{Global, branch_mode};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd branch sb-0123456789ab -n 3\n  \
+    forkd branch sb-0123456789ab -n 3 --no-internet\n  \
     forkd branch sb-0123456789ab --tag before-upgrade --mode diff")]
 pub(crate) struct Options {
     /// The sandbox to branch
@@ -36,6 +37,8 @@ pub(crate) struct Options {
     /// Return as soon as the sandbox runs again; the snapshot is still being written then
     #[arg(long, conflicts_with = "count")]
     no_wait: bool,
+    #[command(flatten)]
+    network: Network,
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
@@ -46,6 +49,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         measure_diff: options.measure_diff.then_some(true),
         wait: !options.no_wait,
         n: options.count,
+        network: options.network.policy(),
         ..BranchRequest::default()
     };
     let work = client.branch(&options.sandbox, &request);

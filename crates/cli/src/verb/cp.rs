@@ -1,12 +1,12 @@
 //! `forkd cp`: copy a file into or out of a sandbox.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use forkd_types::limit;
 use serde_json::json;
 
 use crate::console::output;
@@ -49,27 +49,26 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn upload(global: &Global, source: &Path, to: Remote) -> anyhow::Result<usize> {
+async fn upload(global: &Global, source: &Path, to: Remote) -> anyhow::Result<u64> {
     let failed = || format!("read `{}`", source.display());
     let metadata = fs::metadata(source).with_context(failed)?;
-    // The daemon would refuse it, but only when all of it has been read.
-    const LIMIT: u64 = limit::EXEC_OUTPUT_BYTES_MAX as u64;
-    if metadata.len() > LIMIT {
-        let [size, limit] = [metadata.len(), LIMIT].map(output::size);
-        let text = format!("`{}` is too large: {size}, the limit is {limit}", source.display());
-        let hint = "split it, or stream it to a program: see `forkd process start --stdin`";
-        return Err(Hinted::new(text, hint).into());
-    }
-    let content = fs::read(source).with_context(failed)?;
+    let (content, bytes): (Box<dyn io::Read + Send>, u64) = match metadata.is_file() {
+        true => (Box::new(fs::File::open(source).with_context(failed)?), metadata.len()),
+        // A pipe tells its length at its end.
+        false => {
+            let content = fs::read(source).with_context(failed)?;
+            let bytes = content.len() as u64;
+            (Box::new(io::Cursor::new(content)), bytes)
+        }
+    };
     let path = with_name_if_directory(to.path, source.file_name().and_then(|name| name.to_str()));
-    let bytes = content.len();
     let mode = metadata.permissions().mode() & 0o777;
     let client = connect::client(global).await?;
     // It stays until the guest has written what is sent.
-    let bar = Arc::new(Bar::of_bytes(&path, bytes as u64));
+    let bar = Arc::new(Bar::of_bytes(&path, bytes));
     let shown = Arc::clone(&bar);
-    let sent = move |count: usize| shown.at(count as u64);
-    client.write_file_telling(&to.sandbox, &path, Some(mode), content, sent).await?;
+    let sent = move |count| shown.at(count);
+    client.write_file_from(&to.sandbox, &path, Some(mode), (content, bytes), sent).await?;
     Ok(bytes)
 }
 
@@ -81,7 +80,7 @@ fn with_name_if_directory(path: String, name: Option<&str>) -> String {
     }
 }
 
-async fn download(global: &Global, from: &Remote, destination: PathBuf) -> anyhow::Result<usize> {
+async fn download(global: &Global, from: &Remote, destination: PathBuf) -> anyhow::Result<u64> {
     let client = connect::client(global).await?;
     let mut source = client.open_file(&from.sandbox, &from.path).await?;
     let bar = Bar::of_bytes(&from.path, source.length().unwrap_or_default());
@@ -99,7 +98,7 @@ async fn download(global: &Global, from: &Remote, destination: PathBuf) -> anyho
     };
     fs::write(&destination, &content)
         .with_context(|| format!("write `{}`", destination.display()))?;
-    Ok(content.len())
+    Ok(content.len() as u64)
 }
 
 #[cfg(test)]

@@ -2,12 +2,16 @@
 
 use std::process::ExitCode;
 
+use forkd_client::Client;
 use forkd_daemon::doctor::{self, Check, Outcome};
+use forkd_types::StandbyStatus;
 
 use crate::console::{output, report};
 use crate::daemon::{connect, settings};
 use crate::exit::Exit;
 use crate::options::{Global, Places};
+use crate::samples::Samples;
+use crate::standby;
 
 /// Check that forkd can work on this host, by trying it; needs no daemon
 ///
@@ -31,10 +35,11 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         }
     };
     let mut checks = doctor::run(&config, &mut tell).await;
-    let daemon = daemon(global).await;
-    tell(&daemon);
+    for check in daemon(global).await {
+        tell(&check);
+        checks.push(check);
+    }
     said?;
-    checks.push(daemon);
     if global.json {
         output::json(&checks)?;
     }
@@ -44,19 +49,49 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
 }
 
 /// Not running is no fault: the next verb starts one.
-async fn daemon(global: &Global) -> Check {
+async fn daemon(global: &Global) -> Vec<Check> {
     let detail = match connect::running_client(global).await {
         Ok(Some(client)) => match client.version().await {
             Ok(version) => {
+                let previews = previews(version.preview_url.as_deref());
                 let (version, accelerator) = (version.version, version.accelerator);
-                format!("{version} is running at {}, guests on {accelerator}", client.target())
+                let target = client.target();
+                let detail = format!("{version} is running at {target}, guests on {accelerator}");
+                return vec![Check::ok("daemon", detail), standing_by(&client).await, previews];
             }
             Err(error) => format!("does not answer: {error}"),
         },
         Ok(None) => "not running; the next command starts it".to_owned(),
         Err(error) => format!("cannot look for it: {error}"),
     };
-    Check::ok("daemon", detail)
+    vec![Check::ok("daemon", detail)]
+}
+
+fn previews(url: Option<&str>) -> Check {
+    let detail = match url {
+        Some(url) => format!("ports of sandboxes have addresses below {url}"),
+        None => "off; `forkd serve --preview-listen 127.0.0.1:8890` shows ports to browsers".into(),
+    };
+    Check::ok("previews", detail)
+}
+
+/// VMMs that stand by. None is no fault either, unless there should be some.
+async fn standing_by(client: &Client) -> Check {
+    const NAME: &str = "standby";
+    let samples = match client.metrics().await {
+        Ok(text) => Samples::parse(&text),
+        Err(error) => return Check::ok(NAME, format!("the daemon does not say: {error}")),
+    };
+    let line = standby::line(&samples);
+    match standby::status(&samples) {
+        Some(StandbyStatus::Failed) => {
+            Check::warn(NAME, line, "see the daemon's log for the reason")
+        }
+        Some(StandbyStatus::ShortOfMemory) => {
+            Check::warn(NAME, line, "end other programs, or add memory")
+        }
+        _ => Check::ok(NAME, line),
+    }
 }
 
 fn lines(check: &Check) -> Vec<String> {

@@ -4,13 +4,15 @@ use forkd_api::CreateSandboxes;
 
 use crate::console::output;
 use crate::daemon::connect;
-use crate::options::{Global, key_value};
+use crate::options::{Global, Network, key_value};
 
 /// Start sandboxes from a snapshot
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd fork py -n 3\n  \
-    forkd fork py --idle-timeout 600 --metadata user=ann")]
+    forkd fork py --idle-timeout 600 --metadata user=ann\n  \
+    forkd fork py --allow api.example.com:443\n  \
+    forkd fork py -n 3 --join team --metadata name=worker")]
 pub(crate) struct Options {
     /// The snapshot
     tag: String,
@@ -26,6 +28,8 @@ pub(crate) struct Options {
     /// Kill a sandbox that needs more host memory than this, guest and VMM together
     #[arg(long, value_name = "MIB")]
     memory_limit_mib: Option<u64>,
+    #[command(flatten)]
+    network: Network,
     /// Give each VMM a network namespace of its own
     #[arg(long)]
     per_child_netns: bool,
@@ -41,6 +45,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         ttl_secs: options.ttl,
         idle_timeout_secs: options.idle_timeout,
         memory_limit_mib: options.memory_limit_mib,
+        network: options.network.policy(),
         per_child_netns: options.per_child_netns,
         ..CreateSandboxes::new(options.tag, options.count)
     };

@@ -16,20 +16,26 @@ mod file;
 mod fork;
 mod images;
 mod info;
+mod key;
 mod logs;
 mod ls;
 mod mcp;
 mod metrics;
+mod netd;
+mod network;
 mod operation;
 mod operations;
 mod pause;
 mod ping;
+mod port;
+mod ports;
 mod process;
 mod processes;
 mod resume;
 mod rm;
 mod rollback;
 mod run;
+mod secret;
 mod serve;
 mod shell;
 mod snapshot;
@@ -50,6 +56,7 @@ macro_rules! verbs {
     ($($(#[$attribute:meta])* $verb:ident($module:ident),)*) => {
         /// What to do.
         #[derive(Debug, Subcommand)]
+        #[expect(clippy::large_enum_variant, reason = "there is one, for as long as the program")]
         pub(crate) enum Verb {
             $($(#[$attribute])* $verb($module::Options),)*
             Completions(completions::Options),
@@ -97,16 +104,23 @@ verbs! {
     Info(info),
     Ping(ping),
     Logs(logs),
+    Network(network),
+    Ports(ports),
+    Port(port),
+    Secret(secret),
     Images(images),
     Template(template),
     Snapshots(snapshots),
     Snapshot(snapshot),
+    Key(key),
     Operations(operations),
     Operation(operation),
     Events(events),
     Metrics(metrics),
     Mcp(mcp),
     Serve(serve),
+    #[command(hide = true)]
+    Netd(netd),
     Stop(stop),
     Doctor(doctor),
     Bench(bench),

@@ -12,8 +12,9 @@ use crate::console::report::{self, Hinted};
 use crate::console::signals::{Caught, Signals};
 use crate::console::{output, progress, terminal};
 use crate::daemon::connect;
-use crate::options::Global;
+use crate::options::image_program::ImageProgram;
 use crate::options::program::{self, Program};
+use crate::options::{Global, Network};
 use crate::start;
 
 /// For a program that got our signal to end by itself.
@@ -22,13 +23,15 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Run a program in a new sandbox
 ///
 /// NAME is the tag of a snapshot. If there is no such snapshot, forkd first builds one from the
-/// image of that name. The program reads your standard input, and you see its output at once. forkd
-/// removes the sandbox when the program ends. If you interrupt this command, the program gets the
-/// signal and has 5 s to end.
+/// image of that name. If the snapshot was built from an OCI image, ARGS follow its entrypoint and
+/// replace its command; without ARGS, its command runs. The program reads your standard input, and
+/// you see its output at once. forkd removes the sandbox when the program ends. If you interrupt
+/// this command, the program gets the signal and has 5 s to end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd run python -- python3 -c 'print(6 * 7)'\n  \
     echo 'print(6 * 7)' | forkd run python -- python3 -\n  \
+    forkd run py312 -- -c 'print(6 * 7)'   after the entrypoint of an OCI image\n  \
     forkd run python                       a shell on your terminal\n  \
     forkd run python --keep -- pip list    the sandbox stays; its id is printed")]
 pub(crate) struct Options {
@@ -36,18 +39,30 @@ pub(crate) struct Options {
     name: String,
     #[command(flatten)]
     program: Program,
-    /// Give the program your terminal, as `forkd shell` does; the default without a program
+    /// Give the program your terminal, as `forkd shell` does; the default without ARGS
     #[arg(short, long)]
     tty: bool,
     /// Give the program no input
     #[arg(long, conflicts_with = "tty")]
     no_stdin: bool,
+    /// Run ARGS alone, without the entrypoint of the image
+    #[arg(long)]
+    no_entrypoint: bool,
     /// Keep the sandbox, and print its id on standard error
     #[arg(long)]
     keep: bool,
+    #[command(flatten)]
+    network: Network,
     /// The program and its arguments; no shell interprets them
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
+}
+
+/// Whether the image of the sandbox has a say in what runs.
+#[derive(Clone, Copy)]
+enum Image {
+    Asked,
+    Ignored,
 }
 
 /// How the program ended.
@@ -59,15 +74,12 @@ enum Ended {
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
-    let on_terminal = options.tty || options.args.is_empty();
-    if on_terminal && !terminal::is_interactive() {
-        return Err(Hinted::usage(
-            "standard input and output must be a terminal",
-            "name a program after `--`, and leave out --tty",
-        )
-        .into());
+    let is_interactive = terminal::is_interactive();
+    if options.tty && !is_interactive {
+        return Err(no_terminal().into());
     }
-    let body = options.program.request(program::or_shell(options.args));
+    let on_terminal = options.tty || options.args.is_empty() && is_interactive;
+    let body = options.program.request(options.args);
     let body = CreateProcess {
         stdin: !on_terminal && !options.no_stdin,
         tty: on_terminal.then(terminal::size),
@@ -86,10 +98,13 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         Err(caught) => return Ok(caught.exit()),
     };
     // Not interrupted: what came to be could not be removed without its name.
-    let sandbox = start::one(&client, &CreateSandboxes::new(&options.name, 1)).await?.id;
+    let network = options.network.policy();
+    let body_of_one = CreateSandboxes { network, ..CreateSandboxes::new(&options.name, 1) };
+    let sandbox = start::one(&client, &body_of_one).await?.id;
     let collected = global.json.then(Arc::default);
     let sink = collected.clone().map_or(Sink::Streams, Sink::Memory);
-    let ended = in_sandbox(&client, &sandbox, &body, sink, &mut signals).await;
+    let image = if options.no_entrypoint { Image::Ignored } else { Image::Asked };
+    let ended = in_sandbox(&client, &sandbox, &body, image, sink, &mut signals).await;
     if options.keep {
         report::note(&sandbox);
     } else {
@@ -104,6 +119,13 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         Ended::Program(end) => end.exit_code(body.timeout_secs),
         Ended::Caught(caught) => Ok(caught.exit()),
     }
+}
+
+fn no_terminal() -> Hinted {
+    Hinted::usage(
+        "standard input and output must be a terminal",
+        "name a program after `--`, and leave out --tty",
+    )
 }
 
 /// As `forkd exec` prints it, with the sandbox.
@@ -129,10 +151,23 @@ async fn in_sandbox(
     client: &Client,
     sandbox: &str,
     body: &CreateProcess,
+    image: Image,
     sink: Sink,
     signals: &mut Signals,
 ) -> anyhow::Result<Ended> {
-    let started = match signals.or(client.create_process(sandbox, body)).await {
+    let begun = async {
+        let program = match image {
+            Image::Asked => ImageProgram::of(client, sandbox).await?,
+            Image::Ignored => ImageProgram::default(),
+        };
+        let args = program.arguments(&body.args);
+        if args.is_empty() && body.tty.is_none() {
+            return Err(no_terminal().into());
+        }
+        let body = CreateProcess { args: program::or_shell(args), ..body.clone() };
+        anyhow::Ok(client.create_process(sandbox, &body).await?)
+    };
+    let started = match signals.or(begun).await {
         Ok(started) => started?,
         Err(caught) => return Ok(Ended::Caught(caught)),
     };

@@ -1,10 +1,11 @@
 //! `forkd serve`: be the daemon.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use forkd_daemon::{SocketMode, TlsFiles};
+use forkd_daemon::{PreviewConfig, PreviewUrl, SocketMode, TlsFiles};
 use tracing_subscriber::EnvFilter;
 
 use crate::console::manner;
@@ -50,6 +51,21 @@ pub(crate) struct Options {
     /// Private key of the certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Show ports of sandboxes to browsers at this address, such as 127.0.0.1:8890; `forkd port
+    /// --preview` gives addresses of ports
+    #[arg(long, value_name = "ADDRESS", env = "FORKD_PREVIEW_LISTEN", hide_env_values = true)]
+    preview_listen: Option<SocketAddr>,
+    /// Where browsers find it, such as https://preview.example.com; names below that host must lead
+    /// here [default: http://localhost:PORT]
+    #[arg(long, value_name = "URL", env = "FORKD_PREVIEW_URL", hide_env_values = true)]
+    #[arg(requires = "preview_listen")]
+    preview_url: Option<PreviewUrl>,
+    /// Certificate chain for previews, in PEM; for all names below their host
+    #[arg(long, value_name = "FILE", requires_all = ["preview_tls_key", "preview_listen"])]
+    preview_tls_cert: Option<PathBuf>,
+    /// Private key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "preview_tls_cert")]
+    preview_tls_key: Option<PathBuf>,
     /// Record who asked for what in this file, one JSON line per request
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
@@ -107,6 +123,12 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     config.audit_log = options.audit_log;
     let files = options.tls_cert.zip(options.tls_key);
     config.tls = files.map(|(certificate, key)| TlsFiles { certificate, key });
+    let files = options.preview_tls_cert.zip(options.preview_tls_key);
+    config.previews = options.preview_listen.map(|listen| PreviewConfig {
+        listen,
+        url: options.preview_url,
+        tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
+    });
     settings::secure_run_dir(&config.run_dir)?;
     forkd_daemon::serve(config).await.context("the daemon cannot run")
 }

@@ -1,5 +1,6 @@
 //! `forkd template`: make snapshots to start from.
 
+use anyhow::Context as _;
 use clap::Subcommand;
 use forkd_api::CreateSnapshot;
 
@@ -26,10 +27,18 @@ enum What {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd template build python --tag py\n  \
+    forkd template build --from python:3.12-slim --tag py312\n  \
+    forkd template build --from oci:./layout --tag mine\n  \
     forkd template build python --tag np --mem-size-mib 1024 --warm \"python3 -c 'import json'\"")]
 struct Build {
     /// The image; see `forkd images`
-    image: String,
+    #[arg(required_unless_present = "from")]
+    image: Option<String>,
+    /// Use an OCI image: python:3.12-slim, HOST/NAME:TAG, NAME@sha256:HEX, oci:DIR[:TAG],
+    /// oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME]. The daemon pulls it, with the
+    /// credentials that `docker login` keeps for the daemon's user
+    #[arg(long, value_name = "REF", conflicts_with = "image")]
+    from: Option<String>,
     /// Tag of the snapshot
     #[arg(long)]
     tag: String,
@@ -70,14 +79,30 @@ fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
     let warm = shell_words::split(build.warm.as_deref().unwrap_or_default()).map_err(|error| {
         Hinted::usage(format!("--warm: {error}"), "close every quotation mark in the command")
     })?;
+    let image = match build.from {
+        Some(reference) => CreateSnapshot::from_reference(build.tag, absolute(&reference)?),
+        None => CreateSnapshot::new(build.tag, build.image.unwrap_or_default()),
+    };
     Ok(CreateSnapshot {
         mem_size_mib: build.mem_size_mib,
         vcpus: build.vcpus,
         warm,
         wait: !build.no_wait,
         shared: build.shared,
-        ..CreateSnapshot::new(build.tag, build.image)
+        ..image
     })
+}
+
+/// The daemon may run in another directory: what names a file here names it from the root on.
+fn absolute(reference: &str) -> anyhow::Result<String> {
+    let Some((transport, path)) = reference.split_once(':') else {
+        return Ok(reference.to_owned());
+    };
+    if !matches!(transport, "oci" | "oci-archive" | "docker-archive") || path.is_empty() {
+        return Ok(reference.to_owned());
+    }
+    let path = std::path::absolute(path).context("find the current directory")?;
+    Ok(format!("{transport}:{}", path.display()))
 }
 
 #[cfg(test)]
@@ -86,7 +111,8 @@ mod tests {
 
     fn build(warm: Option<&str>) -> Build {
         Build {
-            image: "python".into(),
+            image: Some("python".into()),
+            from: None,
             tag: "py".into(),
             mem_size_mib: 256,
             vcpus: 2,
@@ -101,6 +127,20 @@ mod tests {
         let request = request(build(Some("python3 -c 'import json; print(1)'"))).unwrap();
         assert_eq!(request.warm, ["python3", "-c", "import json; print(1)"]);
         assert_eq!((request.mem_size_mib, request.vcpus), (256, 2));
+    }
+
+    #[test]
+    fn a_reference_takes_the_place_of_the_image_and_its_path_is_made_absolute() {
+        let from = |reference: &str| {
+            let build = Build { image: None, from: Some(reference.into()), ..build(None) };
+            let request = request(build).unwrap();
+            assert_eq!(request.image, None);
+            request.from.unwrap()
+        };
+        assert_eq!(from("python:3.12-slim"), "python:3.12-slim");
+        assert_eq!(from("oci:/x/y:v1"), "oci:/x/y:v1");
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(from("oci:x:v1"), format!("oci:{}/x:v1", here.display()));
     }
 
     #[test]

@@ -22,7 +22,11 @@ pub(crate) async fn run(global: &Global, _: Options) -> anyhow::Result<()> {
     }
     let of_daemon = match daemon {
         Some(daemon) => {
-            format!("{}, interface {}, {}", daemon.version, daemon.api, daemon.accelerator)
+            let boundary = if daemon.security_boundary { "a" } else { "no" };
+            format!(
+                "{}, interface {}, {} ({boundary} security boundary), isolation {}",
+                daemon.version, daemon.api, daemon.accelerator, daemon.isolation
+            )
         }
         None => "not running".to_owned(),
     };

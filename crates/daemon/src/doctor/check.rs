@@ -34,11 +34,8 @@ impl Check {
         Self { name, outcome: Outcome::Ok, detail: detail.into(), remedy: None }
     }
 
-    pub(super) fn warn(
-        name: &'static str,
-        detail: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    /// Something is slower, or missing that is optional.
+    pub fn warn(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
         let remedy = Some(remedy.into());
         Self { name, outcome: Outcome::Warn, detail: detail.into(), remedy }
     }

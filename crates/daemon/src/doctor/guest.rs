@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use forkd_engine::guest::ExecRequest;
 use forkd_engine::{
     Accelerator, AcceleratorChoice, AtShutDown, BranchRequest, DeletePolicy, Engine, EngineConfig,
-    EngineError, NoProgress, TemplateRequest, Wait, host,
+    EngineError, NoProgress, TemplateImage, TemplateRequest, Wait, host,
 };
 use forkd_types::{BranchMode, ByteCount, SandboxId, SnapshotTag};
 
@@ -118,7 +118,7 @@ async fn story(
         "doctor".parse().map_err(|_| ("name it", EngineError::Internal("tag".to_owned())))?;
     let request = TemplateRequest {
         tag: tag.clone(),
-        image,
+        image: TemplateImage::Named(image),
         memory: MEMORY,
         vcpus: 1,
         warm: Vec::new(),
@@ -132,7 +132,14 @@ async fn story(
     let mut source = engine.fork(&tag, 1).await.map_err(|e| ("start a child", e))?;
     let (source, forked) = (source.remove(0).id, begun.elapsed());
     say(engine, &source, "echo kept > /tmp/doctor").await.map_err(|e| ("run a program", e))?;
-    let request = BranchRequest { tag: None, mode, children: 1, wait: Wait::UntilReady };
+    let request = BranchRequest {
+        tag: None,
+        mode,
+        children: 1,
+        network: None,
+        join: None,
+        wait: Wait::UntilReady,
+    };
     let branch = engine.branch(&source, request).await.map_err(|e| ("branch the guest", e))?;
     let pause = branch.snapshot.branch.as_ref().map(|report| report.pause).unwrap_or_default();
     let child = branch.children.into_iter().next();

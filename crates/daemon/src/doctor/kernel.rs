@@ -12,7 +12,8 @@ pub(super) const USERFAULTFD: &str = "userfaultfd";
 pub(super) const PAGEMAP_SCAN: &str = "PAGEMAP_SCAN";
 
 /// What emulation costs; a measurement is in `docs/guides/deployment.md`.
-const EMULATION: &str = "guests are emulated, which is several times slower";
+const EMULATION: &str =
+    "guests are emulated, which is several times slower and not a security boundary";
 
 /// Boots a guest on KVM, or repeats what was found since the host booted.
 pub(super) async fn kvm(config: &ServeConfig) -> Check {
@@ -25,15 +26,20 @@ pub(super) async fn kvm(config: &ServeConfig) -> Check {
         return Check::ok(KVM, verdict.reason);
     }
     let detail = format!("not usable: {}", verdict.reason);
-    if config.accelerator == AcceleratorChoice::Forced(Accelerator::Kvm) {
-        let remedy = "unset FORKD_ACCEL, and forkd emulates guests here";
-        return Check::fail(KVM, detail, remedy);
+    let get_it = "use a host with hardware virtualisation, load the kvm module, and give this user \
+                  access to /dev/kvm";
+    match config.accelerator {
+        AcceleratorChoice::Auto => {
+            Check::warn(KVM, detail, format!("{EMULATION}; for KVM, {get_it}"))
+        }
+        AcceleratorChoice::KvmOnly => {
+            let remedy = format!("{get_it}; or unset FORKD_REQUIRE_KVM, and {EMULATION}");
+            Check::fail(KVM, detail, remedy)
+        }
+        AcceleratorChoice::Forced(_) => {
+            Check::fail(KVM, detail, "unset FORKD_ACCEL, and forkd emulates guests here")
+        }
     }
-    let remedy = format!(
-        "{EMULATION}; for KVM, use a host with hardware virtualisation, load the kvm module, and \
-         give this user access to /dev/kvm"
-    );
-    Check::warn(KVM, detail, remedy)
 }
 
 /// Protects a page of memory like a guest's, and writes to it.

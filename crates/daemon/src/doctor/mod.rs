@@ -1,7 +1,8 @@
 //! Whether this host has what forkd needs, checked without a daemon.
 //!
 //! ```text
-//! directories -> programs -> kernel -> confinement -> a guest: boot, fork, branch, child
+//! directories -> programs -> isolation -> kernel -> limits -> network
+//!     -> a guest: boot, fork, branch
 //! ```
 //!
 //! Each check does what the daemon will do, on files and in groups of its own, and leaves nothing.
@@ -14,7 +15,9 @@
 mod check;
 mod directories;
 mod guest;
+mod isolation;
 mod kernel;
+mod network;
 mod programs;
 mod resources;
 
@@ -47,9 +50,16 @@ pub async fn run(config: &ServeConfig, tell: &mut (dyn FnMut(&Check) + Send)) ->
             false
         }
     };
+    let confined = match qemu && shim && run {
+        true => add(isolation::try_out(config).await),
+        false => {
+            add(Check::not_made(isolation::NAME));
+            false
+        }
+    };
     let disks = add(programs::qemu_img().await);
     let images = add(programs::images(&config.image_dir));
-    let guests = places && commands && disks && images;
+    let guests = places && commands && confined && disks && images;
     let kvm = match guests {
         true => kernel::kvm(config).await,
         false => Check::not_made(kernel::KVM),
@@ -67,7 +77,7 @@ pub async fn run(config: &ServeConfig, tell: &mut (dyn FnMut(&Check) + Send)) ->
         true => kernel::page_scan(&config.hot_dir),
         false => Check::not_made(kernel::PAGEMAP_SCAN),
     });
-    for check in resources::all() {
+    for check in resources::all().into_iter().chain(network::all()) {
         add(check);
     }
     add(match guests {

@@ -48,8 +48,8 @@ fn version_of(text: &str) -> Option<(u32, u32)> {
 
 /// Starts QEMU's machine with the shim and asks it for its commands.
 pub(super) async fn commands(config: &ServeConfig) -> Check {
-    let (engine, directory) = (config.engine(), config.run_dir.clone());
-    let asked = tokio::task::spawn_blocking(move || host::missing_commands(&engine, &directory));
+    let engine = config.engine();
+    let asked = tokio::task::spawn_blocking(move || host::missing_commands(&engine));
     let remedy = "use the distribution's QEMU 7.2 or later, with the machine `microvm`, and the \
                   shim of this forkd";
     match asked.await {

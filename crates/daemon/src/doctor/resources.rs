@@ -3,13 +3,11 @@
 use std::fs;
 
 use forkd_engine::host;
-use forkd_types::{ByteCount, limit};
+use forkd_types::limit;
 use rustix::process::{Resource, getrlimit};
 
 use super::check::Check;
 
-/// The first guests use up less than this.
-const MEMORY_COMFORTABLE: ByteCount = ByteCount::from_mib(1024);
 /// Descriptors that the daemon has open for one sandbox that has been branched.
 const DESCRIPTORS_PER_SANDBOX: u64 = 16;
 /// A limit that allows fewer sandboxes than this gets in the way.
@@ -24,23 +22,19 @@ pub(super) fn all() -> Vec<Check> {
         swap(&read("/proc/swaps")),
         open_files(descriptors.unwrap_or(u64::MAX)),
         mappings(&read("/proc/sys/vm/max_map_count")),
-        memory_limits(),
+        limits(),
         networks(),
     ]
 }
 
 fn memory(meminfo: &str, overcommit: &str) -> Check {
     const NAME: &str = "memory";
-    let available = meminfo.lines().find_map(|line| {
-        let kibibytes = line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?;
-        Some(ByteCount::new(kibibytes.trim().parse::<u64>().ok()? << 10))
-    });
     if overcommit.trim() == "2" {
         let detail = "the kernel counts guest memory that children share once for each child";
         return Check::warn(NAME, detail, "sysctl vm.overcommit_memory=0");
     }
-    match available {
-        Some(free) if free < MEMORY_COMFORTABLE => {
+    match host::available_memory(meminfo) {
+        Some(free) if free < host::MEMORY_COMFORTABLE => {
             Check::warn(NAME, format!("{free} available"), "end other programs, or add memory")
         }
         Some(free) => Check::ok(NAME, format!("{free} available")),
@@ -80,15 +74,18 @@ fn mappings(max: &str) -> Check {
     Check::ok(NAME, format!("{max} in a process"))
 }
 
-fn memory_limits() -> Check {
-    const NAME: &str = "memory limits";
-    match host::try_limit() {
-        Ok(base) => Check::ok(NAME, format!("forkd limited a cgroup in `{}`", base.display())),
-        Err(problem) => {
-            let remedy = "only `memory_limit_mib` needs it: run the daemon as root, or under \
-                          systemd with the unit in deploy/, which delegates the controller";
-            Check::warn(NAME, problem, remedy)
+fn limits() -> Check {
+    const NAME: &str = "limits of VMMs";
+    let remedy = "run the daemon as root, or under systemd with the unit in deploy/, which \
+                  delegates the controllers";
+    match host::try_limits() {
+        Ok(support) if support.missing.is_empty() => {
+            let bases: Vec<_> =
+                support.bases.iter().map(|base| base.display().to_string()).collect();
+            Check::ok(NAME, format!("forkd limited a cgroup in `{}`", bases.join("`, `")))
         }
+        Ok(support) => Check::warn(NAME, support.missing.join("; "), remedy),
+        Err(problem) => Check::warn(NAME, problem, remedy),
     }
 }
 

@@ -23,7 +23,8 @@ use crate::metrics::BranchResult;
     responses((status = 201, body = BranchAnswer, description = "The snapshot is ready"),
         (status = 202, body = BranchAnswer, description = "The snapshot is being written"),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
-        (status = 404, body = ErrorBody, description = "No such sandbox"),
+        (status = 403, body = ErrorBody, description = "The operator does not permit that network"),
+        (status = 404, body = ErrorBody, description = "No such sandbox, or private network"),
         (status = 409, body = ErrorBody, description = "The tag is taken, or it is not running"),
         (status = 503, body = ErrorBody, description = "A limit is reached; the error says which"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
@@ -37,6 +38,8 @@ pub(crate) async fn branch(
         tag: checked.tag.map(|name| app.tag(name)),
         mode: checked.mode,
         children: body.n,
+        network: checked.network,
+        join: checked.join,
         wait: if body.wait { Wait::UntilReady } else { Wait::UntilResumed },
     };
     let (engine, mode) = (app.engine.clone(), checked.mode);

@@ -1,11 +1,11 @@
 //! Files of a sandbox.
 
 use axum::Json;
-use axum::extract::{DefaultBodyLimit, FromRequest as _, Request};
+use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forkd_api::{ErrorBody, FieldError, FileEntry};
-use forkd_engine::guest::{Depth, FileWrite, OUTPUT_BYTES_MAX};
+use forkd_engine::guest::{Depth, FileWrite};
 use futures_util::stream;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -13,12 +13,11 @@ use utoipa::IntoParams;
 use super::command::BYTES;
 use super::sse;
 use crate::app::{App, to_the_end};
+use crate::budget::BodyAccount;
 use crate::convert;
-use crate::extract::{Query, RawBody, SandboxPath};
+use crate::extract::{Query, SandboxPath};
 use crate::failure::Failure;
-
-/// Largest file that is written in one request, the same as the largest that is read.
-const FILE_BYTES_MAX: u64 = OUTPUT_BYTES_MAX;
+use crate::upload::upload;
 
 /// Which file.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -77,7 +76,7 @@ pub(crate) async fn read(
     Ok((BYTES, content))
 }
 
-/// Writes a file of at most 64 MiB. A regular file is replaced in one step or not at all.
+/// Writes a file of at most 16 GiB. A regular file is replaced in one step or not at all.
 #[utoipa::path(put, path = "/v1/sandboxes/{id}/files", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id"), WriteQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
@@ -91,21 +90,14 @@ pub(crate) async fn write(
     app: App,
     SandboxPath(id): SandboxPath,
     Query(query): Query<WriteQuery>,
-    mut request: Request,
+    request: Request,
 ) -> Result<StatusCode, Failure> {
     let path = checked_path(query.path)?;
     let mode = checked_mode(query.mode.as_deref())?;
-    // Other bodies are far smaller; this one has the limit of files.
-    let bytes_max = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
-    DefaultBodyLimit::apply(DefaultBodyLimit::max(bytes_max), &mut request);
-    let RawBody(content, account) = RawBody::from_request(request, &app).await?;
     let file = FileWrite { mode, create_parents: true, ..FileWrite::new(path) };
-    let written = async move {
-        // Also when the client goes away, until the content has been written.
-        let _account = account;
-        app.engine.write_file(&id, file, content).await
-    };
-    to_the_end(written).await?;
+    let account = request.extensions().get::<BodyAccount>().cloned();
+    // Also when the client goes away once all of the body has come.
+    to_the_end(upload(app, id, file, request.into_body(), account)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -58,7 +58,8 @@ fn metadata_filter(query: Vec<(String, String)>) -> Result<Vec<(String, String)>
 #[utoipa::path(post, path = "/v1/sandboxes", tag = "sandboxes", request_body = CreateSandboxes,
     responses((status = 201, body = Vec<Sandbox>),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
-        (status = 404, body = ErrorBody, description = "No such snapshot"),
+        (status = 403, body = ErrorBody, description = "The operator does not permit that network"),
+        (status = 404, body = ErrorBody, description = "No such snapshot, or private network"),
         (status = 409, body = ErrorBody,
             description = "The snapshot is not usable, or this host cannot confine VMMs so"),
         (status = 422, body = ErrorBody, description = "The memory limit is too small to start"),
@@ -69,7 +70,8 @@ pub(crate) async fn create(
     app: App,
     JsonBody(body): JsonBody<CreateSandboxes>,
 ) -> Result<(StatusCode, Json<Vec<Sandbox>>), Failure> {
-    let CheckedCreateSandboxes { tag, ttl, idle_timeout, memory_limit } = body.check()?;
+    let CheckedCreateSandboxes { tag, ttl, idle_timeout, memory_limit, network, join } =
+        body.check()?;
     let tag = app.tag(tag);
     let options = SandboxOptions {
         owner: app.engine.caller().owner().clone(),
@@ -78,6 +80,9 @@ pub(crate) async fn create(
         idle_timeout,
         memory_limit,
         own_network: body.per_child_netns,
+        network,
+        join,
+        ..SandboxOptions::default()
     };
     let engine = app.engine.clone();
     let started = async move { engine.fork_with(&tag, body.n, options).await };

@@ -4,9 +4,10 @@ use axum::Json;
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use forkd_api::{CompactSnapshot, CreateSnapshot, ErrorBody, FieldError, Snapshot, SnapshotInfo};
-use forkd_engine::{DeletePolicy, TemplateRequest};
-use forkd_types::SnapshotTag;
+use forkd_api::{
+    CheckedImage, CompactSnapshot, CreateSnapshot, ErrorBody, FieldError, Snapshot, SnapshotInfo,
+};
+use forkd_engine::{DeletePolicy, TemplateImage, TemplateRequest};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -14,6 +15,7 @@ use super::build;
 use crate::app::{App, to_the_end};
 use crate::extract::{JsonBody, Query, SnapshotPath};
 use crate::failure::Failure;
+use crate::header_list::words;
 
 /// Lists all snapshots, whatever their status.
 #[utoipa::path(get, path = "/v1/snapshots", tag = "snapshots",
@@ -34,10 +36,12 @@ pub(crate) async fn list(app: App) -> Json<Vec<Snapshot>> {
         (status = 201, body = Snapshot),
         (status = 202, body = Snapshot, description = "The template is being built"),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
+        (status = 403, body = ErrorBody, description = "Only an admin may"),
         (status = 404, body = ErrorBody, description = "No such image"),
         (status = 409, body = ErrorBody, description = "The tag is taken, or it was cancelled"),
         (status = 422, body = ErrorBody, description = "The warm-up failed"),
-        (status = 502, body = ErrorBody, description = "The guest did not come up"),
+        (status = 502, body = ErrorBody,
+            description = "The guest did not come up, or an OCI image cannot be had"),
         (status = 507, body = ErrorBody, description = "Not enough space")))]
 pub(crate) async fn create(
     app: App,
@@ -47,7 +51,10 @@ pub(crate) async fn create(
     let checked = body.check()?;
     let request = TemplateRequest {
         tag: app.tag(checked.tag),
-        image: checked.image,
+        image: match checked.image {
+            CheckedImage::Named(name) => TemplateImage::Named(name),
+            CheckedImage::Reference(reference) => TemplateImage::Reference(reference),
+        },
         memory: checked.memory,
         vcpus: body.vcpus,
         warm: body.warm,
@@ -65,11 +72,7 @@ pub(crate) async fn create(
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
+    words(headers, &ACCEPT)
         .any(|kind| kind.split(';').next().unwrap_or_default().trim() == build::STREAM_TYPE)
 }
 
@@ -83,28 +86,14 @@ pub(crate) async fn info(
 ) -> Result<Json<SnapshotInfo>, Failure> {
     let tag = app.tag(name);
     let snapshot = app.engine.snapshot(&tag)?;
+    let ancestors = app.engine.ancestors_of(snapshot.parent_tag.clone());
     Ok(Json(SnapshotInfo {
         chain_depth: snapshot.chain_depth,
-        ancestors: ancestors(&app, snapshot.parent_tag.clone()),
+        ancestors: ancestors.iter().map(|tag| app.name(tag)).collect(),
         dependents: app.engine.dependents(&tag).names(app.engine.caller().owner()),
         memory_layer_bytes: snapshot.memory_layer.get(),
         snapshot: app.snapshot(snapshot),
     }))
-}
-
-fn ancestors(app: &App, parent: Option<SnapshotTag>) -> Vec<String> {
-    let mut tags: Vec<SnapshotTag> = Vec::new();
-    let mut next = parent;
-    while let Some(tag) = next {
-        // A parent may have been removed; and no registry, however damaged, holds us in a circle.
-        if tags.contains(&tag) {
-            break;
-        }
-        let Ok(snapshot) = app.engine.snapshot(&tag) else { break };
-        tags.push(tag);
-        next = snapshot.parent_tag;
-    }
-    tags.iter().map(|tag| app.name(tag)).collect()
 }
 
 /// Makes a snapshot of the same state that depends on no other.

@@ -14,10 +14,14 @@ use tower::ServiceExt as _;
 use crate::access::{Gate, Peer, Policy, Tokens};
 use crate::app::Shared;
 use crate::metrics::Metrics;
+use crate::preview;
+use crate::preview_url::PreviewUrl;
 use crate::router::router;
 
 /// Longest wait for an answer; never reached when all is well.
 const SOON: Duration = Duration::from_secs(30);
+/// Where previews are said to be.
+pub(super) const PREVIEW_PORT: u16 = 8890;
 
 /// What a test has made as one owner.
 #[derive(Debug, Clone)]
@@ -26,10 +30,16 @@ pub(super) struct Things {
     /// The tag as its owner says it.
     pub(super) snapshot: String,
     pub(super) operation: String,
+    pub(super) secret: String,
+    pub(super) network: String,
 }
 
 pub(super) struct Lab {
-    router: Router,
+    pub(super) router: Router,
+    /// The listener's of previews.
+    pub(super) previews: Router,
+    /// What its sandboxes listen on.
+    pub(super) ports: Arc<fake::Ports>,
     _directory: tempfile::TempDir,
 }
 
@@ -47,7 +57,7 @@ impl Answer {
 }
 
 /// The token of an owner; `ops` is an admin.
-fn token(owner: &str) -> String {
+pub(super) fn token(owner: &str) -> String {
     format!("{owner}-0123456789abcdef")
 }
 
@@ -55,7 +65,8 @@ impl Lab {
     pub(super) async fn new(limits: Limits) -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let config = fake::config(directory.path(), limits).unwrap();
-        let engine = fake::engine(&config).await.unwrap();
+        let ports = Arc::new(fake::Ports::default());
+        let engine = fake::engine(&config, &ports).await.unwrap();
         let line = |(owner, mark): (&str, &str)| format!("{owner} {} {mark}\n", token(owner));
         let lines = [("ann", ""), ("bob", ""), ("ops", "admin")].map(line).concat();
         let file = directory.path().join("tokens");
@@ -63,8 +74,10 @@ impl Lab {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         let policy = Policy::Token(Arc::new(Tokens::read(&file).unwrap()));
         let shared = Shared::new(engine, Arc::new(Metrics::new()));
-        let router = router(shared, Gate { policy, audit: None });
-        Self { router, _directory: directory }
+        let url = PreviewUrl::local(PREVIEW_PORT);
+        let previews = preview::router(shared.clone(), url.clone());
+        let router = router(shared.with_previews(url), Gate { policy, audit: None });
+        Self { router, previews, ports, _directory: directory }
     }
 
     /// Asks, and gives the answer as it begins.
@@ -102,17 +115,28 @@ impl Lab {
         read(self.begin(owner, method, path, body).await).await
     }
 
-    /// A template, which is the snapshot and the operation, and a sandbox of it.
+    /// A template, which is the snapshot and the operation, a sandbox of it, and a network that it
+    /// is a member of.
     pub(super) async fn make(&self, owner: &str, tag: &str) -> Things {
         let create = json!({"tag": tag, "image": fake::IMAGE, "mem_size_mib": 64});
         let made = self.ask(owner, "POST", "/v1/snapshots", Some(create)).await;
         assert_eq!(made.status, 201, "{made:?}");
-        let fork = json!({"snapshot_tag": tag});
+        let network = tag.to_ascii_lowercase();
+        let create = json!({"name": network});
+        let made = self.ask(owner, "POST", "/v1/networks", Some(create)).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        let fork = json!({"snapshot_tag": tag, "network": {"join": [network]}});
         let forked = self.ask(owner, "POST", "/v1/sandboxes", Some(fork)).await;
         assert_eq!(forked.status, 201, "{forked:?}");
         let operations = self.ask(owner, "GET", "/v1/operations", None).await.body;
         let operation = operations.as_array().unwrap().last().unwrap();
+        let secret = format!("OF_{}", tag.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
+        let value = Some(("application/octet-stream", b"sk-1".to_vec()));
+        let set = self.begin(owner, "PUT", &format!("/v1/secrets/{secret}"), value).await;
+        assert_eq!(set.status(), 204);
         Things {
+            secret,
+            network,
             sandbox: forked.body[0]["id"].as_str().unwrap().to_owned(),
             snapshot: tag.to_owned(),
             operation: operation["id"].as_str().unwrap().to_owned(),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::lab::{Lab, Things, read};
 
 /// Routes that name nothing that belongs to anybody; what they answer is tested one by one.
-const NAME_NOTHING: [&str; 9] = [
+const NAME_NOTHING: [&str; 17] = [
     "get /healthz",
     "get /version",
     "get /metrics",
@@ -22,6 +22,14 @@ const NAME_NOTHING: [&str; 9] = [
     "get /v1/sandboxes",
     "get /v1/snapshots",
     "post /v1/snapshots",
+    "post /v1/artifacts",
+    "get /v1/keys",
+    "put /v1/keys/{name}",
+    "delete /v1/keys/{name}",
+    "get /v1/secrets",
+    "put /v1/secrets/{name}",
+    "get /v1/networks",
+    "post /v1/networks",
     "get /v1/operations",
     "get /v1/events",
 ];
@@ -36,6 +44,8 @@ enum Place {
     Snapshot,
     Operation,
     SnapshotInBody,
+    Secret,
+    Network,
 }
 
 impl Place {
@@ -45,6 +55,8 @@ impl Place {
             Self::Sandbox => "sandbox_not_found",
             Self::Snapshot | Self::SnapshotInBody => "snapshot_not_found",
             Self::Operation => "operation_not_found",
+            Self::Secret => "secret_not_found",
+            Self::Network => "network_not_found",
         }
     }
 }
@@ -66,6 +78,8 @@ impl Names {
             Place::Sandbox => self.path.sandbox.clone_from(&from.path.sandbox),
             Place::Snapshot => self.path.snapshot.clone_from(&from.path.snapshot),
             Place::Operation => self.path.operation.clone_from(&from.path.operation),
+            Place::Secret => self.path.secret.clone_from(&from.path.secret),
+            Place::Network => self.path.network.clone_from(&from.path.network),
             Place::SnapshotInBody => self.snapshot_in_body.clone_from(&from.snapshot_in_body),
         }
     }
@@ -75,6 +89,8 @@ impl Names {
             Place::Sandbox => &self.path.sandbox,
             Place::Snapshot => &self.path.snapshot,
             Place::Operation => &self.path.operation,
+            Place::Secret => &self.path.secret,
+            Place::Network => &self.path.network,
             Place::SnapshotInBody => &self.snapshot_in_body,
         }
     }
@@ -99,8 +115,15 @@ impl Route {
                 "{id}" if self.path.starts_with("/v1/sandboxes/") => Some(Place::Sandbox),
                 "{id}" if self.path.starts_with("/v1/operations/") => Some(Place::Operation),
                 "{tag}" => Some(Place::Snapshot),
+                "{name}" if self.path.starts_with("/v1/networks/") => Some(Place::Network),
+                "{sandbox}" => Some(Place::Sandbox),
+                // The daemon's, and for admins to change.
+                "{name}" if self.path.starts_with("/v1/keys/") => None,
+                "{name}" if self.method == "delete" => Some(Place::Secret),
+                // A new one may have the name that another owner's has.
+                "{name}" => None,
                 // Nobody can name it without its sandbox.
-                "{process}" => None,
+                "{process}" | "{port}" => None,
                 other => panic!("{}: what is {other}?", self.name()),
             });
         }
@@ -118,7 +141,17 @@ impl Route {
             true => &names.path.operation,
             false => &names.path.sandbox,
         };
-        let path = self.path.replace("{id}", object).replace("{process}", PROCESS);
+        let name = match self.path.starts_with("/v1/networks/") {
+            true => &names.path.network,
+            false => &names.path.secret,
+        };
+        let path = self
+            .path
+            .replace("{id}", object)
+            .replace("{process}", PROCESS)
+            .replace("{port}", "8080")
+            .replace("{sandbox}", object)
+            .replace("{name}", name);
         let path = path.replace("{tag}", &segment(&names.path.snapshot));
         let parameters = self.operation["parameters"].as_array().cloned().unwrap_or_default();
         let mut query = Vec::new();
@@ -147,6 +180,10 @@ impl Route {
             "ExecRequest" | "CreateProcess" => json!({"args": ["true"]}),
             "EvalRequest" => json!({"code": "1"}),
             "SignalRequest" => json!({"signal": "TERM"}),
+            "CreatePortToken" => json!({"ttl_secs": 60}),
+            "TrustKey" => json!({"key": format!("ed25519:{}", "0".repeat(64))}),
+            "NetworkPolicy" => json!({"allow_internet_access": false}),
+            "CreateNetwork" => json!({"name": "new"}),
             "TtySize" => json!({"rows": 1, "cols": 1}),
             other => panic!("{}: what is the body {other}?", self.name()),
         };
@@ -176,6 +213,8 @@ async fn every_route_answers_for_what_is_anothers_as_for_what_is_not_there() {
         sandbox: "sb-00000000dead".to_owned(),
         snapshot: "ann/never".to_owned(),
         operation: "op-00000000dead".to_owned(),
+        secret: "NEVER".to_owned(),
+        network: "never".to_owned(),
     });
     for (number, route) in routes().into_iter().enumerate() {
         let places = route.places();
@@ -229,11 +268,13 @@ async fn lists_leave_out_what_is_anothers_and_show_it_to_admins() {
     let fork = json!({"snapshot_tag": "ops/s"});
     let child = lab.ask("ann", "POST", "/v1/sandboxes", Some(fork)).await;
     let child = child.body[0]["id"].as_str().unwrap().to_owned();
-    let told = [&anns.sandbox, &anns.operation, &child, &anns.snapshot, &"ann".to_owned()];
+    let told =
+        [&anns.sandbox, &anns.operation, &child, &anns.snapshot, &anns.network, &"ann".to_owned()];
     for path in [
         "/v1/sandboxes",
         "/v1/snapshots",
         "/v1/operations",
+        "/v1/networks",
         "/v1/images",
         "/version",
         "/v1/snapshots/ops%2Fs/info",

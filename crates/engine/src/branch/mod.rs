@@ -14,6 +14,7 @@
 //! The three modes are one pipeline: `full` and `diff` copy the pages before the guest resumes,
 //! `live` after; `full` takes the pages of the layers below as well.
 
+mod connections;
 mod context;
 mod device_state;
 mod flatten;

@@ -114,7 +114,7 @@ impl Context<'_> {
         report.ready = self.requested_at.elapsed();
         // Before the snapshot can be seen, and deleted.
         snapshots.files.claim_also(self.handle.id(), FileSet::new(below.ids(), []));
-        self.seal_snapshot(&below, after.frozen_overlays, &report)?;
+        self.seal_snapshot(&below, after.frozen_overlays, after.network, &report)?;
         // Only now: what the target calls clean is in a layer that is kept.
         machine.put_memory(WatchedMemory { target, below });
         Ok(())

@@ -60,6 +60,7 @@ impl Context<'_> {
         &self,
         chain: &Chain,
         overlays: Vec<OverlayId>,
+        network: Option<String>,
         report: &BranchReport,
     ) -> Result<(), EngineError> {
         let ids = chain.ids();
@@ -73,6 +74,7 @@ impl Context<'_> {
                 row.manifest.layers = ids;
                 row.manifest.device_state = sum;
                 row.manifest.overlays = overlays;
+                row.network = network;
                 row.figures = Some(to_figures(report));
             });
         if sealed.is_err() {

@@ -6,6 +6,7 @@ use forkd_capture::HostFeatures;
 use forkd_types::limit::Deadlines;
 use tokio::runtime::Handle;
 
+use crate::network::Networks;
 use crate::operation::Operations;
 use crate::snapshots::Snapshots;
 use crate::tally::Tally;
@@ -19,6 +20,7 @@ pub(crate) struct Branches {
     pub(super) tally: Arc<Tally>,
     pub(super) deadlines: Deadlines,
     pub(super) features: HostFeatures,
+    pub(super) networks: Arc<Networks>,
     pub(super) probe: Option<Arc<dyn BranchProbe>>,
     /// Where the guest agent's connection lives.
     pub(super) runtime: Handle,
@@ -30,10 +32,20 @@ impl Branches {
         snapshots: Arc<Snapshots>,
         operations: Arc<Operations>,
         tally: Arc<Tally>,
+        networks: Arc<Networks>,
         runtime: Handle,
     ) -> Arc<Self> {
         let (deadlines, features) = (config.deadlines, config.features);
         let probe = config.probe.clone();
-        Arc::new(Self { snapshots, operations, tally, deadlines, features, probe, runtime })
+        Arc::new(Self {
+            snapshots,
+            operations,
+            tally,
+            deadlines,
+            features,
+            networks,
+            probe,
+            runtime,
+        })
     }
 }

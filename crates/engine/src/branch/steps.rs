@@ -10,7 +10,7 @@ use crate::EngineError;
 
 /// Times phases, and lets a probe look on.
 pub(super) struct Steps<'a> {
-    pub(super) times: PhaseTimes,
+    pub(super) times: PhaseTimes<BranchPhase>,
     pub(super) probe: Option<Probe<'a>>,
 }
 

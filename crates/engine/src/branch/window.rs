@@ -21,6 +21,7 @@
 use std::path::PathBuf;
 
 use forkd_capture::{Captured, ClosedCapture};
+use forkd_netd_protocol::Flow;
 use forkd_store::{Chain, LayerWriter};
 use forkd_types::{BranchMode, BranchPhase, OverlayId};
 use forkd_vmm::Resumed;
@@ -40,6 +41,8 @@ pub(super) struct AfterWindow {
     pub(super) device_state: PathBuf,
     /// The disk of the snapshot, lowest first.
     pub(super) frozen_overlays: Vec<OverlayId>,
+    /// What the snapshot keeps of the source's network.
+    pub(super) network: Option<String>,
 }
 
 /// How far the capture is when the guest runs again.
@@ -59,8 +62,10 @@ impl Context<'_> {
     ) -> Result<AfterWindow, EngineError> {
         let Prepared { capture, below, sink, pause } = prepared;
         let device_state = pause.device_state.clone();
-        let inside = |machine: &mut Machine| -> Result<(Resumed, Capture), EngineError> {
+        let inside = |machine: &mut Machine| -> Result<(Resumed, Capture, Vec<Flow>), EngineError> {
             let loaded = steps.time(BranchPhase::Prepare, || machine.vm.prepare_pause(pause))?;
+            let connections = steps
+                .time(BranchPhase::Prepare, || Ok::<_, EngineError>(self.connections_before()))?;
             // Requests to the guest wait from here on; noted writes cost the guest a fault each.
             let quiesce = self.agent.quiesce(self.branches.deadlines.quiesce);
             let _quiet =
@@ -82,12 +87,13 @@ impl Context<'_> {
             };
             let resumed = steps.time(BranchPhase::Resume, || frozen.resume())?;
             steps.resumed(machine.vm.as_mut())?;
-            Ok((resumed, capture))
+            Ok((resumed, capture, connections))
         };
         let outcome = inside(machine);
         let frozen_overlays = machine.overlays.clone();
         self.branches.place_overlay(self.handle, machine);
-        let (resumed, capture) = outcome?;
-        Ok(AfterWindow { resumed, capture, below, sink, device_state, frozen_overlays })
+        let (resumed, capture, connections) = outcome?;
+        let network = self.network_after(connections)?;
+        Ok(AfterWindow { resumed, capture, below, sink, device_state, frozen_overlays, network })
     }
 }

@@ -12,9 +12,10 @@ use crate::branch::Branches;
 use crate::events::EventLog;
 use crate::host::{Host, VmmMemories};
 use crate::lifecycle::{Inherited, Lifecycle};
+use crate::network::{Gateway, GatewayProcess, Networks};
 use crate::operation::Operations;
-use crate::sandboxes::{Request, Sandboxes};
-use crate::snapshots::{Catalog, Files, Snapshots, SnapshotsConfig};
+use crate::sandboxes::{PortTokens, Request, Sandboxes, Standby};
+use crate::snapshots::{Catalog, Files, Keys, Snapshots, SnapshotsConfig};
 use crate::tally::Tally;
 use crate::{AtShutDown, Caller, EngineConfig, EngineError};
 
@@ -23,13 +24,14 @@ use crate::{AtShutDown, Caller, EngineConfig, EngineError};
 #[derive(Debug, Clone)]
 pub struct Engine {
     pub(super) lifecycle: Arc<Lifecycle>,
-    pub(super) snapshots: Arc<Snapshots>,
+    pub(crate) snapshots: Arc<Snapshots>,
     /// Of all owners: see `visible`.
     pub(super) all_sandboxes: Arc<Sandboxes>,
     pub(super) operations: Arc<Operations>,
     pub(super) events: Arc<EventLog>,
     pub(super) background: Background,
     pub(super) tally: Arc<Tally>,
+    pub(super) port_tokens: Arc<PortTokens>,
     pub(super) vmm_memories: Arc<VmmMemories>,
     /// Who asks.
     pub(super) caller: Caller,
@@ -43,7 +45,17 @@ impl Engine {
     pub async fn open(config: EngineConfig) -> Result<Self, EngineError> {
         let files = open_directories(&config)?;
         let host = Host::open(&config).await?;
-        Self::open_on(config, files, host).await
+        let gateway = Arc::new(GatewayProcess::new(&config, host.isolation));
+        let engine = Self::open_on(config, files, host, Arc::clone(&gateway) as _).await?;
+        let background = engine.background.clone();
+        engine.background.spawn(async move {
+            tokio::select! {
+                biased;
+                () = background.ending() => {}
+                () = gateway.keep() => {}
+            }
+        });
+        Ok(engine)
     }
 
     /// Opens the store for VMs on `host`.
@@ -51,6 +63,7 @@ impl Engine {
         config: EngineConfig,
         files: StoreFiles,
         host: Host,
+        gateway: Arc<dyn Gateway>,
     ) -> Result<Self, EngineError> {
         let registry = Arc::new(Registry::open(&files.registry())?);
         let driver = host.driver.as_ref();
@@ -68,30 +81,39 @@ impl Engine {
             catalog,
             files: Arc::clone(&files),
             images: host.images.clone(),
+            disk_tool: Arc::clone(&host.disk_tool),
             operations: Arc::clone(&operations),
             background: background.clone(),
             probe: config.probe.clone(),
             disk_of_owner: config.limits.each_owner.disk,
+            keys: Keys::open(&config.state_dir)?,
         });
+        let networks = Arc::new(Networks::open(gateway, &config)?);
         let branches = Branches::new(
             &config,
             Arc::clone(&snapshots),
             Arc::clone(&operations),
             Arc::clone(&tally),
+            Arc::clone(&networks),
             background.runtime().clone(),
         );
         let (limits, run_dir) = (config.limits, config.run_dir);
         let sandboxes = Sandboxes::new(limits, Arc::clone(&events), registry, files, run_dir);
+        let standby = Standby::new(limits.standby);
         let lifecycle = Arc::new(Lifecycle {
             host,
+            networks,
             snapshots: Arc::clone(&snapshots),
             sandboxes: Arc::clone(&sandboxes),
             branches,
+            standby,
             background: background.clone(),
         });
         lifecycle.take_over_all(inherited).await;
         lifecycle.sweep_files();
         snapshots.recheck_in_background();
+        background.spawn(Arc::clone(&lifecycle).keep_standby());
+        background.spawn(Arc::clone(&lifecycle).keep_networks());
         let vmm_memories = Arc::default();
         Ok(Self {
             lifecycle,
@@ -101,6 +123,7 @@ impl Engine {
             events,
             background,
             tally,
+            port_tokens: Arc::default(),
             vmm_memories,
             caller: Caller::default(),
         })
@@ -124,6 +147,9 @@ impl Engine {
         }
         self.lifecycle.host.starting.close();
         self.background.drained().await;
+        if sandboxes == AtShutDown::Remove {
+            self.lifecycle.networks.gateway_gone().await;
+        }
         self.events.close();
     }
 

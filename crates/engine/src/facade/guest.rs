@@ -6,11 +6,12 @@ use forkd_types::SandboxId;
 use forkd_vmm::KeptOutput;
 
 use crate::guest::{
-    Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileEntry, FileWatch, FileWrite, Pulse,
+    Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileContent, FileEntry, FileWatch,
+    FileWrite, Pulse,
 };
 use crate::{Engine, EngineError};
 
-/// Time that a read or a write of a guest file may take.
+/// Time that a read of a guest file may take, and a write between two pieces of it.
 const FILE_DEADLINE: Duration = Duration::from_secs(60);
 /// Time that a ping may take.
 const PING_DEADLINE: Duration = Duration::from_secs(5);
@@ -68,10 +69,10 @@ impl Engine {
         &self,
         id: &SandboxId,
         write: FileWrite,
-        data: Vec<u8>,
+        content: impl Into<FileContent>,
     ) -> Result<(), EngineError> {
-        let sandbox = self.used(id)?;
-        sandbox.explain(sandbox.agent()?.write_file(write, data, FILE_DEADLINE).await).await
+        let (sandbox, content) = (self.used(id)?, content.into());
+        sandbox.explain(sandbox.agent()?.write_file(write, content, FILE_DEADLINE).await).await
     }
 
     /// What is in a directory of a sandbox, by name.

@@ -5,15 +5,21 @@
 //! sandboxes  forks, branches, removal    control    pause, resume, rollback
 //! guest      programs, code, files       processes  background processes
 //! operations long requests, events       usage      how much there is of everything
-//! visible    what exists for the caller
+//! ports      what listens in sandboxes    secrets    what header rules put in
+//! networks   private networks            visible    what exists for the caller
+//! artifacts  snapshots as files, keys
 //! ```
 
+mod artifacts;
 mod control;
 mod engine;
 mod guest;
+mod networks;
 mod operations;
+mod ports;
 mod processes;
 mod sandboxes;
+mod secrets;
 mod snapshots;
 mod usage;
 mod visible;

@@ -7,7 +7,9 @@ use forkd_types::{OperationId, SnapshotTag};
 use tokio::task::JoinHandle;
 
 use crate::events::EventReader;
-use crate::{Engine, EngineError, Operation, ProgressSink, Snapshot, TemplateRequest};
+use crate::{
+    Engine, EngineError, Operation, ProgressSink, Snapshot, TemplateImage, TemplateRequest,
+};
 
 /// A request that is under way. It goes on when this is dropped.
 #[derive(Debug)]
@@ -90,6 +92,9 @@ impl Engine {
         let shared = request.shared;
         if shared && !self.caller.is_admin() {
             return Err(EngineError::AdminOnly { what: "sharing a snapshot" });
+        }
+        if matches!(request.image, TemplateImage::Reference(_)) && !self.caller.is_admin() {
+            return Err(EngineError::AdminOnly { what: "building from an image reference" });
         }
         let work = self.lifecycle.begin_template(request, progress)?;
         if shared && let Err(error) = self.snapshots.catalog.update(&tag, |row| row.shared = true) {

@@ -1,15 +1,21 @@
 //! Forks, branches, and the removal of sandboxes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use forkd_store::SnapshotManifest;
+use forkd_netd_protocol::{FlowRecord, read_log};
+use forkd_store::{InheritedLimits, SnapshotManifest, SnapshotRow};
+use forkd_types::network::{NetworkName, NetworkPolicy};
 use forkd_types::{ByteCount, OperationId, SandboxId, SandboxState, SnapshotTag, TagName, limit};
 use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
+use crate::background::blocking;
+use crate::network::InheritedNetwork;
 use crate::operation::{OperationKind, Running, Subject};
 use crate::sandboxes::{BranchOrder, Place, Request, RequestKind, SandboxHandle};
+use crate::snapshots::Inherited;
 use crate::{Branch, BranchRequest, Engine, EngineError, Sandbox, SandboxOptions, Wait, describe};
 
 impl Engine {
@@ -48,11 +54,13 @@ impl Engine {
         options: SandboxOptions,
     ) -> Result<Vec<Sandbox>, EngineError> {
         let options = SandboxOptions { owner: self.caller.owner().clone(), ..options };
-        self.lifecycle.host.confiner.check(&options)?;
+        let row = self.ready_row(tag)?;
+        let options = self.lifecycle.host.confiner.permit(options, &row.limits)?;
+        self.lifecycle.networks.private.check(&options.owner, &options.join)?;
+        let options = self.with_network(options, &row)?;
         let mut started = Vec::new();
         let mut failed = None;
-        let memory = self.ready_row(tag)?.manifest.memory;
-        let places = self.places(count, memory)?;
+        let places = self.places(count, row.manifest.memory)?;
         for result in self.start_children(tag, places, &options).await {
             match result {
                 Ok(sandbox) => started.push(sandbox),
@@ -66,6 +74,73 @@ impl Engine {
             self.remove_sandbox(&sandbox.id).await?;
         }
         Err(error)
+    }
+
+    /// What a sandbox may reach is settled before it starts.
+    fn with_network(
+        &self,
+        options: SandboxOptions,
+        row: &SnapshotRow,
+    ) -> Result<SandboxOptions, EngineError> {
+        let inherited = InheritedNetwork::read(row)?;
+        let policy = options.network.or(inherited.policy).unwrap_or_default();
+        let policy = self.lifecycle.networks.permit(policy, &row.manifest)?;
+        Ok(SandboxOptions { network: Some(policy), ..options })
+    }
+
+    /// Replaces what a sandbox may reach, and which private networks it is a member of, if that is
+    /// said.
+    ///
+    /// # Errors
+    /// [`EngineError::NetworkNotPermitted`], [`EngineError::NoNetworkDevice`],
+    /// [`EngineError::UnknownNetwork`], [`EngineError::LimitReached`], and when the gateway does
+    /// not answer: the next one that does has the policy.
+    pub async fn set_network(
+        &self,
+        id: &SandboxId,
+        policy: NetworkPolicy,
+        join: Option<BTreeSet<NetworkName>>,
+    ) -> Result<Sandbox, EngineError> {
+        let handle = self.with_link(id)?;
+        let networks = &self.lifecycle.networks;
+        let machine = handle.origin().ok_or_else(|| handle.not_running())?;
+        let policy = networks.permit(policy, &machine)?;
+        // One change after the other: the last one told is the one in force.
+        let _turn = networks.changing.lock().await;
+        if let Some(join) = &join {
+            self.lifecycle.settle_networks(&handle, join)?;
+        }
+        handle.update(|sandbox| sandbox.options.network = Some(policy.clone()));
+        self.all_sandboxes.record_options(&handle)?;
+        networks.set_policy(id, &policy).await?;
+        if join.is_some() {
+            networks.set_networks(id, handle.memberships(&handle.owner())).await?;
+        }
+        Ok(handle.sandbox())
+    }
+
+    /// A sandbox that has a network.
+    pub(super) fn with_link(&self, id: &SandboxId) -> Result<Arc<SandboxHandle>, EngineError> {
+        let handle = self.visible(id)?;
+        if !handle.is_there() {
+            return Err(handle.not_running());
+        }
+        match handle.link() {
+            Some(_) => Ok(handle),
+            None => Err(EngineError::NoNetworkDevice { id: id.clone() }),
+        }
+    }
+
+    /// What the network gateway has logged of a sandbox, oldest first: the last 1 to 2 MiB.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSandbox`]; [`EngineError::Internal`] when the log cannot be read.
+    pub async fn network_log(&self, id: &SandboxId) -> Result<Vec<FlowRecord>, EngineError> {
+        let folder = self.all_sandboxes.network_log_folder(self.visible(id)?.id());
+        let read = blocking(move || read_log(&folder)).await?;
+        read.map_err(|error| {
+            EngineError::Internal(format!("read the network log of {id}: {error}"))
+        })
     }
 
     /// Places for children, before anything is done for them.
@@ -134,7 +209,13 @@ impl Engine {
         self.caller.check_new("tag", &tag)?;
         let place = self.all_sandboxes.admission.branch()?;
         // Its snapshot may have been removed by force.
-        let memory = handle.origin().ok_or_else(|| handle.not_running())?.memory;
+        let origin = handle.origin().ok_or_else(|| handle.not_running())?;
+        let permit = |policy| self.lifecycle.networks.permit(policy, &origin);
+        let network = request.network.map(permit).transpose()?;
+        if let Some(join) = &request.join {
+            self.lifecycle.networks.private.check(self.caller.owner(), join)?;
+        }
+        let memory = origin.memory;
         let places = self.places(request.children, memory)?;
         let queued = handle.place_for(RequestKind::Branch)?;
         let operation = self.reserve_branch(&handle, &tag)?;
@@ -158,10 +239,37 @@ impl Engine {
             self.snapshots.catalog.fail(&tag, &describe(&error));
             return Err(error);
         }
-        let owner = self.caller.owner().clone();
-        let options = SandboxOptions { owner, ..SandboxOptions::default() };
-        let children = self.start_children(&tag, places, &options).await;
+        let children = self.start_branched(&handle, &tag, places, network, request.join).await;
         Ok(Branch { snapshot: self.snapshot(&tag)?, children })
+    }
+
+    /// The children that a branch was asked for, with the limits of their source.
+    async fn start_branched(
+        &self,
+        source: &SandboxHandle,
+        tag: &SnapshotTag,
+        places: Vec<Place>,
+        network: Option<NetworkPolicy>,
+        join: Option<BTreeSet<NetworkName>>,
+    ) -> Vec<Result<Sandbox, EngineError>> {
+        let limits = inherited(source);
+        let options = source.sandbox().options;
+        let options = SandboxOptions {
+            owner: self.caller.owner().clone(),
+            memory_limit: limits.memory,
+            own_network: limits.own_network,
+            network: network.or(options.network),
+            join: join.unwrap_or_else(|| options.memberships.into_keys().collect()),
+            ..SandboxOptions::default()
+        };
+        // Whoever branches starts children next, if not here then in another request.
+        if places.is_empty()
+            && let Ok(row) = self.snapshots.catalog.ready(tag)
+            && let Ok(shape) = self.lifecycle.shape_of(&row, &options).await
+        {
+            self.lifecycle.standby.expect(&shape);
+        }
+        self.start_children(tag, places, &options).await
     }
 
     fn reserve_branch(
@@ -179,8 +287,15 @@ impl Engine {
             ..origin
         };
         let id = OperationId::random();
-        self.snapshots.reserve(tag, manifest, &id)?;
+        let inherited = Inherited { limits: inherited(handle), network: None };
+        self.snapshots.reserve(tag, manifest, inherited, &id)?;
         let subject = Subject::of_branch(tag, handle.id());
         Ok(self.operations.start(id, OperationKind::Branch, subject))
     }
+}
+
+/// What is started from a sandbox's snapshots cannot shed.
+fn inherited(source: &SandboxHandle) -> InheritedLimits {
+    let options = source.sandbox().options;
+    InheritedLimits { memory: options.memory_limit, own_network: options.own_network }
 }

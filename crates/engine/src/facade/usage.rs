@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use forkd_netd_protocol::GatewayUsage;
 use forkd_store::allocated_bytes;
 use forkd_types::{ByteCount, SandboxState, SnapshotStatus, TimeHistogram};
 
 use crate::background::blocking;
 use crate::operation::{OperationKind, OperationState};
-use crate::{Engine, EngineError, VmmMemory};
+use crate::{Engine, EngineError, StandbyUsage, VmmMemory};
 
 /// What the engine has and holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,13 +24,29 @@ pub struct Usage {
     pub hot: ByteCount,
     /// Bytes that durable files occupy.
     pub durable: ByteCount,
-    /// Memory of VMMs.
+    /// VMMs that stand by for sandboxes to come.
+    pub standby: StandbyUsage,
+    /// Memory of VMMs, of those that stand by too.
     pub vmm_memory: VmmMemory,
+    /// What goes through the network gateway; none when it does not answer.
+    pub network: Option<GatewayUsage>,
     /// How long write faults of guests took to be served, in all branches so far.
     pub fault_service: TimeHistogram,
 }
 
 impl Engine {
+    /// The processes of VMMs that stand by for sandboxes to come.
+    #[must_use]
+    pub fn standby_pids(&self) -> Vec<u32> {
+        self.lifecycle.standby.pids()
+    }
+
+    /// What stands by for sandboxes to come, and why not more does.
+    #[must_use]
+    pub fn standby(&self) -> StandbyUsage {
+        self.lifecycle.standby.usage()
+    }
+
     /// How much there is of everything. Looks at VMMs for at most about `within`.
     ///
     /// # Errors
@@ -40,9 +57,11 @@ impl Engine {
             sandboxes: SandboxState::ALL.map(|state| (state.name(), 0)).into(),
             snapshots: SnapshotStatus::ALL.map(|status| (status.name(), 0)).into(),
             operations: OperationKind::ALL.map(|kind| (kind.name(), 0)).into(),
+            standby: self.standby(),
+            network: self.lifecycle.networks.usage().await,
             ..Usage::default()
         };
-        let mut pids = Vec::new();
+        let mut pids = self.standby_pids();
         for sandbox in self.sandboxes() {
             *usage.sandboxes.entry(sandbox.state.name()).or_default() += 1;
             pids.extend(sandbox.pid);

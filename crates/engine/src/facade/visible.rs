@@ -1,5 +1,6 @@
 //! What of all there is exists for the caller. The rest of the facade asks here first.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use forkd_store::SnapshotRow;
@@ -26,6 +27,11 @@ impl Engine {
         let unknown = || EngineError::UnknownSandbox { id: id.clone() };
         let handle = self.all_sandboxes.get(id)?;
         if self.caller.controls(&handle.owner()) { Ok(handle) } else { Err(unknown()) }
+    }
+
+    /// The run directory of a sandbox.
+    pub(super) fn run_directory_of(&self, id: &SandboxId) -> Result<PathBuf, EngineError> {
+        Ok(self.all_sandboxes.run_directory(self.visible(id)?.id()))
     }
 
     /// A sandbox that is used until what this gives is dropped.

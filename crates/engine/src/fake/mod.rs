@@ -3,6 +3,7 @@
 //!
 //! Not in a program that is shipped.
 
+mod gateway;
 mod guest;
 
 use std::fs;
@@ -14,9 +15,12 @@ use forkd_capture::HostFeatures;
 use forkd_store::MachineIdentity;
 use forkd_types::Isolation;
 use forkd_types::limit::{Deadlines, KVM_PROBE_DEADLINE};
+use forkd_types::network::NetworkLeave;
 use forkd_vmm::Accelerator;
 use forkd_vmm::fake::FakeDriver;
 
+pub(crate) use self::gateway::FakeGateway;
+pub use self::gateway::Ports;
 pub use self::guest::{Guests, serve};
 use crate::facade::open_directories;
 use crate::host::{Chosen, Host};
@@ -43,6 +47,9 @@ pub fn config(directory: &Path, limits: Limits) -> io::Result<EngineConfig> {
         image_dir: under("images"),
         shim: under("none"),
         launcher: under("none"),
+        gateway: under("none"),
+        network: NetworkLeave::default(),
+        upstream_ca: None,
         isolation: IsolationPolicy::None,
         accelerator: AcceleratorChoice::Forced(Accelerator::Tcg),
         qemu: None,
@@ -55,11 +62,15 @@ pub fn config(directory: &Path, limits: Limits) -> io::Result<EngineConfig> {
     })
 }
 
-/// An engine whose VMs are `driver`'s.
+/// An engine whose VMs are `driver`'s, and whose guests listen on `ports`.
 ///
 /// # Errors
 /// See [`Engine::open`].
-pub async fn open(config: &EngineConfig, driver: &Arc<FakeDriver>) -> Result<Engine, EngineError> {
+pub async fn open(
+    config: &EngineConfig,
+    driver: &Arc<FakeDriver>,
+    ports: &Arc<Ports>,
+) -> Result<Engine, EngineError> {
     let files = open_directories(config)?;
     let identity = MachineIdentity {
         vmm_version: "fake".to_owned(),
@@ -69,14 +80,15 @@ pub async fn open(config: &EngineConfig, driver: &Arc<FakeDriver>) -> Result<Eng
     let driver = Arc::clone(driver) as _;
     let (accelerator, isolation) = (Accelerator::Tcg, Isolation::None);
     let chosen = Chosen { accelerator, driver, identity, isolation };
-    Engine::open_on(config.clone(), files, Host::with(config, chosen)?).await
+    let gateway = Arc::new(FakeGateway::with(Arc::clone(ports)));
+    Engine::open_on(config.clone(), files, Host::with(config, chosen)?, gateway).await
 }
 
-/// An engine with VMs of its own.
+/// An engine with VMs of its own, whose guests listen on `ports`.
 ///
 /// # Errors
 /// See [`Engine::open`].
-pub async fn engine(config: &EngineConfig) -> Result<Engine, EngineError> {
+pub async fn engine(config: &EngineConfig, ports: &Arc<Ports>) -> Result<Engine, EngineError> {
     let guests = Arc::new(Guests::default());
-    open(config, &FakeDriver::new(move |port| serve(&guests, &port))).await
+    open(config, &FakeDriver::new(move |port| serve(&guests, &port)), ports).await
 }

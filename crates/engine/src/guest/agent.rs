@@ -109,8 +109,8 @@ impl FileWrite {
     }
 }
 
-/// Who a sandbox is. The wall clock and the entropy are taken by [`GuestAgent::renew`] itself, as
-/// late as possible, and never used twice.
+/// Who a sandbox is. The wall clock and the entropy are taken by [`GuestAgent::begin_renewal`]
+/// itself, as late as possible, and never used twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Id of the sandbox.
@@ -156,8 +156,12 @@ impl GuestAgent {
     /// # Errors
     /// See [`GuestError`]; [`GuestError::Protocol`] when there is no common version.
     pub async fn hello(&self, within: Duration) -> Result<Facts, GuestError> {
+        facts(self.begin_hello(Deadline::after(within))?).await
+    }
+
+    fn begin_hello(&self, deadline: Deadline) -> Result<Call, GuestError> {
         let nonce = random_u64()?;
-        let mut call = self.call("hello", Deadline::after(within))?;
+        let mut call = self.call("hello", deadline)?;
         self.connection.expect_welcome(call.id(), nonce);
         call.begin(&Request::Hello {
             protocol_min: PROTOCOL_MIN,
@@ -166,35 +170,7 @@ impl GuestAgent {
         })?;
         // A greeting cannot be cancelled.
         call.finish();
-        let reply = call.next().await?;
-        let Reply::Welcome {
-            protocol,
-            nonce: _,
-            agent_version,
-            kernel_release,
-            boot_id,
-            has_root_disk,
-            python,
-            is_init,
-            epoch,
-        } = reply
-        else {
-            return Err(call.unexpected(&reply));
-        };
-        if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&protocol) {
-            let reason = format!("version {protocol} was not offered");
-            return Err(GuestError::Protocol { what: "hello", reason });
-        }
-        Ok(Facts {
-            protocol,
-            agent_version,
-            kernel_release,
-            boot_id,
-            has_root_disk,
-            python,
-            is_init,
-            epoch,
-        })
+        Ok(call)
     }
 
     /// Asks for a sign of life.
@@ -308,79 +284,37 @@ impl GuestAgent {
         }
     }
 
-    /// Writes a file. A regular file is replaced in one step or not at all.
+    /// Greets the agent and gives the guest a new identity, the right time and fresh entropy, all
+    /// at once: a guest that does not run yet finds it there when it does. Comes back when the
+    /// kernel has all of it; [`Renewing::confirmed`] waits for the guest. A guest that does not
+    /// confirm must not be handed out.
     ///
     /// # Errors
     /// See [`GuestError`].
-    pub async fn write_file(
+    pub async fn begin_renewal(
         &self,
-        file: FileWrite,
-        content: Vec<u8>,
+        identity: Identity,
         within: Duration,
-    ) -> Result<(), GuestError> {
-        let mut call = self.call("write file", Deadline::after(within))?;
-        let FileWrite { path, mode, append, create_parents } = file;
-        call.begin(&Request::WriteFile { path, mode, append, create_parents })?;
-        let expected = content.len() as u64;
-        call.set_input(content);
-        match call.next().await? {
-            Reply::Written { bytes } => {
-                call.finish();
-                if bytes == expected {
-                    return Ok(());
-                }
-                let reason = format!("{bytes} bytes of {expected} were written");
-                Err(GuestError::Protocol { what: "write file", reason })
-            }
-            other => Err(call.unexpected(&other)),
-        }
-    }
-
-    /// Gives the guest a new identity, the right time and fresh entropy, and waits until it says
-    /// that all of it is in effect. A guest that does not must not be handed out.
-    ///
-    /// # Errors
-    /// See [`GuestError`]; [`GuestError::HookFailed`] when a hook that must not fail did.
-    pub async fn renew(
-        &self,
-        identity: &Identity,
-        within: Duration,
-    ) -> Result<Renewal, GuestError> {
+    ) -> Result<Renewing, GuestError> {
+        let deadline = Deadline::after(within);
+        let hello = self.begin_hello(deadline)?;
         let mut entropy = vec![0; ENTROPY_BYTES];
         getrandom::fill(&mut entropy)
             .map_err(|error| GuestError::Entropy { reason: error.to_string() })?;
-        let request = Request::Renew {
+        let mut renew = self.call("renew", deadline)?;
+        let sent = renew.begin(&Request::Renew {
             instance_id: identity.instance_id.clone(),
-            hostname: identity.hostname.clone(),
-            machine_id: identity.machine_id.clone(),
+            hostname: identity.hostname,
+            machine_id: identity.machine_id,
             wall_clock_unix_ns: unix_ns(SystemTime::now()),
             entropy,
             // A hook that hangs is reported as such before the renewal as a whole fails.
             hook_timeout_ms: Some(millis(within / 2).max(1)),
-        };
-        match self.ask("renew", request, within).await? {
-            Reply::Renewed { instance_id, clock_step_ns, hooks }
-                if instance_id == identity.instance_id =>
-            {
-                let told = hooks.len() <= HOOKS_MAX
-                    && hooks.iter().all(|hook| hook.name.len() <= HOOK_NAME_BYTES_MAX);
-                if !told {
-                    let reason = "too many hooks, or too long names".to_owned();
-                    return Err(GuestError::Protocol { what: "renew", reason });
-                }
-                let failed =
-                    |hook: &&HookReport| hook.exit_code != 0 && !hook.name.ends_with(OPTIONAL_HOOK);
-                if let Some(HookReport { name, exit_code }) = hooks.iter().find(failed) {
-                    return Err(GuestError::hook(name, *exit_code));
-                }
-                Ok(Renewal { clock_step_ns, hooks })
-            }
-            Reply::Renewed { .. } => Err(GuestError::Protocol {
-                what: "renew",
-                reason: "another identity was confirmed".to_owned(),
-            }),
-            _ => Err(GuestError::unexpected("renew", "reply")),
-        }
+        })?;
+        let sent = tokio::time::timeout_at(deadline.instant(), sent).await;
+        // A lost connection is told by the replies, which do not come.
+        sent.map_err(|_| deadline.timeout("renew"))?.ok();
+        Ok(Renewing { instance_id: identity.instance_id, hello, renew })
     }
 
     /// Asks the guest to end itself. A connection that closes meanwhile is what is wanted.
@@ -427,6 +361,82 @@ impl GuestAgent {
         call.finish();
         Ok(reply)
     }
+}
+
+/// A guest that was told who it is, and has not confirmed it.
+#[must_use = "only a guest that has confirmed it may be handed out"]
+pub struct Renewing {
+    instance_id: String,
+    hello: Call,
+    renew: Call,
+}
+
+impl Renewing {
+    /// Waits until the guest says that all of its identity is in effect.
+    ///
+    /// # Errors
+    /// See [`GuestError`]; [`GuestError::HookFailed`] when a hook that must not fail did.
+    pub async fn confirmed(mut self) -> Result<Renewal, GuestError> {
+        facts(self.hello).await?;
+        let reply = self.renew.next().await?;
+        self.renew.finish();
+        match reply {
+            Reply::Renewed { instance_id, clock_step_ns, hooks }
+                if instance_id == self.instance_id =>
+            {
+                let told = hooks.len() <= HOOKS_MAX
+                    && hooks.iter().all(|hook| hook.name.len() <= HOOK_NAME_BYTES_MAX);
+                if !told {
+                    let reason = "too many hooks, or too long names".to_owned();
+                    return Err(GuestError::Protocol { what: "renew", reason });
+                }
+                let failed =
+                    |hook: &&HookReport| hook.exit_code != 0 && !hook.name.ends_with(OPTIONAL_HOOK);
+                if let Some(HookReport { name, exit_code }) = hooks.iter().find(failed) {
+                    return Err(GuestError::hook(name, *exit_code));
+                }
+                Ok(Renewal { clock_step_ns, hooks })
+            }
+            Reply::Renewed { .. } => Err(GuestError::Protocol {
+                what: "renew",
+                reason: "another identity was confirmed".to_owned(),
+            }),
+            other => Err(self.renew.unexpected(&other)),
+        }
+    }
+}
+
+/// The answer to a greeting.
+async fn facts(mut hello: Call) -> Result<Facts, GuestError> {
+    let reply = hello.next().await?;
+    let Reply::Welcome {
+        protocol,
+        nonce: _,
+        agent_version,
+        kernel_release,
+        boot_id,
+        has_root_disk,
+        python,
+        is_init,
+        epoch,
+    } = reply
+    else {
+        return Err(hello.unexpected(&reply));
+    };
+    if !(PROTOCOL_MIN..=PROTOCOL_MAX).contains(&protocol) {
+        let reason = format!("version {protocol} was not offered");
+        return Err(GuestError::Protocol { what: "hello", reason });
+    }
+    Ok(Facts {
+        protocol,
+        agent_version,
+        kernel_release,
+        boot_id,
+        has_root_disk,
+        python,
+        is_init,
+        epoch,
+    })
 }
 
 fn random_u64() -> Result<u64, GuestError> {

@@ -16,13 +16,20 @@ use super::connection::{Connection, Inbox, Tasks, lock};
 pub(super) struct Deadline {
     at: Instant,
     within: Duration,
+    /// Counted again from each piece of input that the agent had room for.
+    renews: bool,
 }
 
 impl Deadline {
     pub(super) fn after(within: Duration) -> Self {
         // A wait that the clock cannot express is as good as a year.
         let year = Duration::from_secs(365 * 24 * 3600);
-        Self { at: Instant::now() + within.min(year), within }
+        Self { at: Instant::now() + within.min(year), within, renews: false }
+    }
+
+    /// For what takes as long as its input, and gets on.
+    pub(super) fn since_progress(within: Duration) -> Self {
+        Self { renews: true, ..Self::after(within) }
     }
 
     /// For what may take as long as it likes, and ends otherwise.
@@ -69,6 +76,8 @@ struct Input {
     /// Where more comes from once all of `data` is with the agent.
     source: Option<mpsc::Receiver<InputPiece>>,
     sent: usize,
+    /// Of all pieces.
+    sent_in_all: u64,
     credit: u64,
     in_flight: Option<oneshot::Receiver<()>>,
     /// The input ends after `data`.
@@ -79,7 +88,8 @@ struct Input {
 impl Input {
     fn new(data: Vec<u8>, source: Option<mpsc::Receiver<InputPiece>>) -> Self {
         let ends = source.is_none();
-        Self { data, source, sent: 0, credit: 0, in_flight: None, ends, eof_sent: false }
+        let (sent, sent_in_all, credit) = (0, 0, 0);
+        Self { data, source, sent, sent_in_all, credit, in_flight: None, ends, eof_sent: false }
     }
 
     /// What to wait for until more can be sent.
@@ -149,11 +159,11 @@ impl Call {
         self.id
     }
 
-    /// Sends the request itself.
-    pub(super) fn begin(&mut self, request: &Request) -> Result<(), GuestError> {
-        self.connection.send(self.what, self.id, request)?;
+    /// Sends the request itself. Gives a receiver that is told when the kernel has all of it.
+    pub(super) fn begin(&mut self, request: &Request) -> Result<oneshot::Receiver<()>, GuestError> {
+        let written = self.connection.send(self.what, self.id, request)?;
         self.finished = false;
-        Ok(())
+        Ok(written)
     }
 
     /// The credit to give in the request.
@@ -183,6 +193,11 @@ impl Call {
     /// has all of the one before.
     pub(super) fn open_input(&mut self, source: mpsc::Receiver<InputPiece>) {
         self.input = Some(Input::new(Vec::new(), Some(source)));
+    }
+
+    /// How much input the agent was sent.
+    pub(super) fn input_sent(&self) -> u64 {
+        self.input.as_ref().map_or(0, |input| input.sent_in_all)
     }
 
     /// The next reply; errors of the agent are errors here. Sends input meanwhile, and allows more
@@ -274,9 +289,13 @@ impl Call {
         let eof = input.ends && count == rest.len();
         let message = Request::Input { data: rest[..count].to_vec(), eof };
         input.sent += count;
+        input.sent_in_all += count as u64;
         input.credit = input.credit.saturating_sub(credit_cost(count));
         input.eof_sent = eof;
         input.in_flight = Some(self.connection.send(self.what, self.id, &message)?);
+        if self.deadline.renews {
+            self.deadline = Deadline::since_progress(self.deadline.within);
+        }
         Ok(())
     }
 }
@@ -317,6 +336,8 @@ fn kind_of(reply: &Reply) -> &'static str {
         Reply::Done {} => "done",
         Reply::Watching {} => "watching",
         Reply::Change { .. } => "change",
+        Reply::Port { .. } => "port",
+        Reply::PortOpened { .. } => "port_opened",
         Reply::Renewed { .. } => "renewed",
         Reply::PoweringOff {} => "powering_off",
         Reply::Error { .. } => "error",

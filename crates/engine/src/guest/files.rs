@@ -3,9 +3,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forkd_protocol::{Reply, Request, credit_cost};
+use tokio::sync::mpsc;
 
-use super::call::{Call, Deadline};
-use super::{GuestAgent, GuestError, OUTPUT_BYTES_MAX};
+use super::call::{Call, Deadline, InputPiece};
+use super::{FileWrite, GuestAgent, GuestError, OUTPUT_BYTES_MAX};
 
 /// For a tree to be watched from one end to the other.
 const WATCH_DEADLINE: Duration = Duration::from_secs(30);
@@ -38,6 +39,22 @@ pub struct FileEntry {
     pub mode: u32,
     /// When its content was changed last; the epoch when that was before.
     pub modified_at: SystemTime,
+}
+
+/// What is written to a file.
+#[derive(Debug)]
+pub enum FileContent {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// As it comes, a piece at a time; the last one says that it is. If it never comes, the file
+    /// stays as it was.
+    Pieces(mpsc::Receiver<InputPiece>),
+}
+
+impl From<Vec<u8>> for FileContent {
+    fn from(content: Vec<u8>) -> Self {
+        Self::Whole(content)
+    }
 }
 
 /// How far a request about a directory goes.
@@ -101,6 +118,38 @@ impl FileWatch {
 }
 
 impl GuestAgent {
+    /// Writes a file. A regular file is replaced in one step or not at all: dropping this leaves it
+    /// as it was. `within` is how long the guest may take no more of the content.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn write_file(
+        &self,
+        file: FileWrite,
+        content: impl Into<FileContent>,
+        within: Duration,
+    ) -> Result<(), GuestError> {
+        let mut call = self.call("write file", Deadline::since_progress(within))?;
+        let FileWrite { path, mode, append, create_parents } = file;
+        call.begin(&Request::WriteFile { path, mode, append, create_parents })?;
+        match content.into() {
+            FileContent::Whole(content) => call.set_input(content),
+            FileContent::Pieces(source) => call.open_input(source),
+        }
+        match call.next().await? {
+            Reply::Written { bytes } => {
+                call.finish();
+                let expected = call.input_sent();
+                if bytes == expected {
+                    return Ok(());
+                }
+                let reason = format!("{bytes} bytes of {expected} were written");
+                Err(GuestError::Protocol { what: "write file", reason })
+            }
+            other => Err(call.unexpected(&other)),
+        }
+    }
+
     /// What is in a directory, by name. Names that are not UTF-8 have replacement characters.
     ///
     /// # Errors

@@ -26,17 +26,21 @@ mod error;
 mod exec;
 mod files;
 mod parts;
+mod ports;
 mod process;
 mod quiesce;
 
-pub use agent::{EvalOutput, EvalRequest, Facts, FileWrite, GuestAgent, Identity, Pulse, Renewal};
+pub use agent::{
+    EvalOutput, EvalRequest, Facts, FileWrite, GuestAgent, Identity, Pulse, Renewal, Renewing,
+};
 pub use call::InputPiece;
 pub use connection::LinkCounters;
 pub use error::GuestError;
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
-pub use files::{Depth, FileChange, FileEntry, FileKind, FileWatch};
+pub use files::{Depth, FileChange, FileContent, FileEntry, FileKind, FileWatch};
 pub use forkd_protocol::{EVAL_PARTS_BYTES_MAX, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX};
 pub use parts::EvalPart;
+pub use ports::ListeningPort;
 pub use process::{
     Audience, OutputEvent, OutputReader, ProcessEnd, ProcessError, ProcessInput, ProcessRequest,
     ProcessTable, ProcessView, Stream, TerminalSize,

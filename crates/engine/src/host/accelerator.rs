@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agent_port::connect_agent;
 use super::images::Images;
-use super::isolation::{isolated, vmm_user};
+use super::isolation::{isolated, jail};
 use crate::background::blocking;
 use crate::{AcceleratorChoice, EngineConfig, EngineError};
 
@@ -46,10 +46,16 @@ pub(crate) struct Chosen {
 pub(super) async fn choose(config: &EngineConfig) -> Result<Chosen, EngineError> {
     let accelerator = match config.accelerator {
         AcceleratorChoice::Forced(accelerator) => accelerator,
-        AcceleratorChoice::Auto => {
+        AcceleratorChoice::Auto | AcceleratorChoice::KvmOnly => {
             let verdict = probe_kvm(config).await;
             tracing::info!(works = verdict.works, reason = %verdict.reason, "KVM");
-            if verdict.works { Accelerator::Kvm } else { Accelerator::Tcg }
+            match (verdict.works, config.accelerator) {
+                (true, _) => Accelerator::Kvm,
+                (false, AcceleratorChoice::KvmOnly) => {
+                    return Err(EngineError::NoKvm { reason: verdict.reason });
+                }
+                (false, _) => Accelerator::Tcg,
+            }
         }
     };
     let (tools, isolation) = isolated(config, tools(config, accelerator), accelerator)?;
@@ -81,7 +87,7 @@ pub async fn probe_kvm(config: &EngineConfig) -> ProbeVerdict {
     if !Path::new("/dev/kvm").exists() {
         return verdict(false, "there is no /dev/kvm".to_owned());
     }
-    let Some(image) = Images::new(config.image_dir.clone()).list().into_iter().next_back() else {
+    let Some(image) = Images::of(config).list().into_iter().next_back() else {
         return verdict(false, "there is no image to boot".to_owned());
     };
     let verdict = match boot(config, &image.name).await {
@@ -116,19 +122,20 @@ fn validity(config: &EngineConfig) -> String {
 }
 
 async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineError> {
-    let image = Images::new(config.image_dir.clone()).find(image)?;
+    let image = Images::of(config).find(image)?;
     let directory = config.run_dir.join("kvm-probe");
     let ram = config.hot_dir.join("kvm-probe-ram");
     fs::remove_dir_all(&directory).ok();
     private_directory(&directory)?;
     let kvm = Accelerator::Kvm;
     let (tools, isolation) = isolated(config, tools(config, kvm), kvm)?;
-    let jail = (isolation != Isolation::None).then(|| Jail {
-        user: (isolation == Isolation::Full).then(|| vmm_user(&SandboxId::random())),
+    let files = Jail {
+        user: None,
         overlays: directory.join("overlays"),
         overlay_store: directory.clone(),
         device_state: directory.join("state"),
-    });
+    };
+    let jail = jail(isolation, &SandboxId::random(), files);
     let spec = VmSpec {
         accelerator: kvm,
         memory: PROBE_MEMORY,
@@ -136,6 +143,7 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
         boot: image.boot,
         ram: RamBacking::Layers { placeholder: ram.clone() },
         disk: None,
+        network_device: false,
         directory: directory.clone(),
         start: Start::Boot,
         deadlines: config.deadlines,

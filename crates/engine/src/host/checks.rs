@@ -8,11 +8,12 @@ use forkd_sys::confine::try_network_namespace;
 use forkd_sys::mapping::PrivateMapping;
 use forkd_sys::pagemap::{AddressRange, PrivatePageScanner, ScanMethod, Swapped};
 use forkd_sys::uffd::{UffdError, Userfaultfd};
-use forkd_types::{ByteCount, PAGE_BYTES, PageIndex};
-use forkd_vmm::{Accelerator, MemoryCgroups, VmmTools, qemu, try_memory_limit};
+use forkd_types::{ByteCount, Isolation, PAGE_BYTES, PageIndex};
+use forkd_vmm::{Accelerator, Cgroups, Controller, VmmTools, qemu, try_cgroups};
 
 use super::accelerator;
 use super::images::examine;
+use super::isolation::reached_by;
 use crate::{EngineConfig, describe};
 
 /// For a fault to show after the write that causes it.
@@ -27,15 +28,27 @@ pub struct WriteProtection {
     pub unpopulated: bool,
 }
 
-/// Makes a group with a memory limit, starts a program in it, and removes it. Gives the place of
-/// such groups.
+/// What cgroups of VMMs can limit on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupSupport {
+    /// The groups that those of VMMs are made in.
+    pub bases: Vec<PathBuf>,
+    /// Controllers that are not there, with the reason.
+    pub missing: Vec<String>,
+}
+
+/// Makes cgroups with limits, starts a program in them, and removes them.
 ///
 /// # Errors
-/// Says what stands in the way.
-pub fn try_limit() -> Result<PathBuf, String> {
-    let groups = MemoryCgroups::find("doctor").map_err(|error| error.to_string())?;
-    try_memory_limit(&groups).map_err(|error| describe(&error))?;
-    Ok(groups.base().to_owned())
+/// Says what stands in the way of a limit where there is a controller for it.
+pub fn try_limits() -> Result<CgroupSupport, String> {
+    let cgroups = Cgroups::find("doctor");
+    try_cgroups(&cgroups).map_err(|error| describe(&error))?;
+    let missing = Controller::ALL
+        .into_iter()
+        .filter_map(|controller| cgroups.require(controller).err().map(|error| error.to_string()));
+    let bases = cgroups.bases().map(Path::to_owned).collect();
+    Ok(CgroupSupport { bases, missing: missing.collect() })
 }
 
 /// Makes a network namespace.
@@ -137,21 +150,43 @@ pub fn qemu(config: &EngineConfig) -> Result<(PathBuf, String), String> {
     Ok((program, version))
 }
 
-/// Starts that QEMU without a guest, with its sockets in `directory`, and gives the commands that
-/// it lacks.
+/// Starts that QEMU without a guest and gives the commands that it lacks.
 ///
 /// # Errors
 /// When it does not start or does not answer, or cannot load its library.
-pub fn missing_commands(
-    config: &EngineConfig,
-    directory: &Path,
-) -> Result<Vec<&'static str>, String> {
-    qemu::missing_commands(&emulating(config), directory).map_err(|error| describe(&error))
+pub fn missing_commands(config: &EngineConfig) -> Result<Vec<&'static str>, String> {
+    qemu::missing_commands(&emulating(config)).map_err(|error| describe(&error))
 }
 
 /// The full program: it emulates, whatever guests run on.
 fn emulating(config: &EngineConfig) -> VmmTools {
     accelerator::tools(config, Accelerator::Tcg)
+}
+
+/// What keeps VMMs from being isolated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotIsolated {
+    /// What was refused.
+    pub problem: String,
+    /// What would help.
+    pub remedy: String,
+}
+
+/// How far VMMs of this configuration can be isolated, whatever its policy. The empty `directory`
+/// stays empty.
+///
+/// # Errors
+/// When they cannot.
+pub fn try_isolation(config: &EngineConfig, directory: &Path) -> Result<Isolation, NotIsolated> {
+    let (launcher, root) = (config.launcher.clone(), directory.to_owned());
+    let tools = qemu::with_launcher(emulating(config), launcher, Accelerator::Tcg, root);
+    tools.map(|tools| reached_by(&tools)).map_err(|error| match error.not_permitted() {
+        Some((problem, remedy)) => NotIsolated { problem, remedy: remedy.to_owned() },
+        None => NotIsolated {
+            problem: describe(&error),
+            remedy: "install forkd-launcher beside forkd, or set FORKD_LAUNCHER to its path".into(),
+        },
+    })
 }
 
 /// The images in a directory: each one's name, and what is wrong with it.

@@ -1,54 +1,86 @@
-//! What the creator of a sandbox may want its VMM to be kept from: more memory than a limit, and
-//! the host's network.
+//! How much of this host each VMM may use: memory, processors, threads, and space on its disk.
 //!
-//! Guarantees: a sandbox is not started without what was asked for; the groups of sandboxes that
+//! Every VMM is limited, as far as the host has what it takes: to what its guest can come to need,
+//! or to what the daemon's configuration or the creator of its sandbox says, whichever is less.
+//!
+//! Guarantees: a sandbox is not started without what was asked for; what is started from a snapshot
+//! has the limits of the sandbox that the snapshot was branched from; the groups of sandboxes that
 //! are gone are removed at the next start at the latest.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::PathBuf;
+use std::sync::{Once, OnceLock};
 
-use forkd_store::StoreError;
+use forkd_store::{InheritedLimits, StoreError};
 use forkd_sys::confine::try_network_namespace;
-use forkd_types::SandboxId;
-use forkd_vmm::{CgroupsUnavailable, Confinement, MemoryCgroups, MemoryLimit};
+use forkd_types::{ByteCount, Isolation, SandboxId, limit};
+use forkd_vmm::{CgroupLimits, Cgroups, Controller, VmmCgroup, sweep_cgroups};
 
-use crate::{EngineError, SandboxOptions};
+use crate::{EngineConfig, EngineError, SandboxLimits, SandboxOptions};
 
 /// Confines VMMs, as far as this host permits.
 #[derive(Debug)]
 pub(crate) struct Confiner {
-    groups: Result<MemoryCgroups, CgroupsUnavailable>,
+    cgroups: Cgroups,
     networks: OnceLock<Result<(), String>>,
     daemon: String,
     /// Where the groups are that this daemon and earlier ones have made, one place a line. Another
     /// daemon may be started in another group.
     places: PathBuf,
+    remembered: Once,
+    /// What nobody can have more of.
+    most: SandboxLimits,
 }
 
 impl Confiner {
-    /// For the daemon that works in `state_dir`.
-    pub(crate) fn open(state_dir: &Path) -> Result<Self, EngineError> {
+    /// For a daemon that keeps VMMs as far from the host as `isolation` says.
+    pub(crate) fn open(config: &EngineConfig, isolation: Isolation) -> Result<Self, EngineError> {
+        let state_dir = &config.state_dir;
         let directory = fs::metadata(state_dir).map_err(|source| StoreError::File {
             what: "look at",
-            path: state_dir.to_owned(),
+            path: state_dir.clone(),
             source,
         })?;
         let daemon = format!("{:x}-{:x}", directory.dev(), directory.ino());
-        let groups = MemoryCgroups::find(&daemon);
-        match &groups {
-            Ok(groups) => tracing::debug!(base = %groups.base().display(), "memory can be limited"),
-            Err(error) => tracing::debug!(%error, "a request for a limit will be refused"),
+        let cgroups = Cgroups::find(&daemon);
+        for controller in Controller::ALL {
+            if let Err(error) = cgroups.require(controller) {
+                tracing::debug!(%error, "VMMs are not limited so");
+            }
         }
+        let most = config.limits.each_sandbox;
+        require(&cgroups, &most, isolation)?;
         let places = state_dir.join("memory-groups");
-        Ok(Self { groups, networks: OnceLock::new(), daemon, places })
+        let (networks, remembered) = (OnceLock::new(), Once::new());
+        Ok(Self { cgroups, networks, daemon, places, remembered, most })
     }
 
-    /// Refuses what cannot be done here.
-    pub(crate) fn check(&self, options: &SandboxOptions) -> Result<(), EngineError> {
+    /// What the creator of a sandbox gets who asks for `options`, where the snapshot that it is
+    /// started from has limits of its own. Refuses what cannot be done here.
+    pub(crate) fn permit(
+        &self,
+        options: SandboxOptions,
+        inherited: &InheritedLimits,
+    ) -> Result<SandboxOptions, EngineError> {
+        let cannot_exceed = |most: Option<ByteCount>, whose: &str| match options.memory_limit {
+            Some(asked) if most.is_some_and(|most| asked > most) => {
+                let problem = format!("{asked} is more than {} of {whose}", most.unwrap_or(asked));
+                Err(EngineError::BadRequest { field: "memory_limit_mib", problem })
+            }
+            _ => Ok(()),
+        };
+        cannot_exceed(inherited.memory, "the sandbox that the snapshot was branched from")?;
+        cannot_exceed(self.most.memory, "this daemon's `sandbox_max_memory_mib`")?;
+        let options = SandboxOptions {
+            memory_limit: options.memory_limit.or(inherited.memory),
+            own_network: options.own_network || inherited.own_network,
+            ..options
+        };
         if options.memory_limit.is_some() {
-            self.groups()?;
+            self.cgroups.require(Controller::Memory).map_err(|error| {
+                EngineError::MemoryLimitUnavailable { reason: error.to_string() }
+            })?;
         }
         if options.own_network {
             let networks = self
@@ -58,42 +90,55 @@ impl Confiner {
                 return Err(EngineError::OwnNetworkUnavailable { reason: reason.clone() });
             }
         }
-        Ok(())
+        Ok(options)
     }
 
-    fn groups(&self) -> Result<&MemoryCgroups, EngineError> {
-        let refused = |error: &CgroupsUnavailable| EngineError::MemoryLimitUnavailable {
-            reason: error.to_string(),
-        };
-        self.groups.as_ref().map_err(refused)
-    }
-
-    /// What the VMM of a new sandbox is kept from.
-    pub(crate) fn of(
+    /// What a VMM may use whose guest has so much RAM and so many virtual CPUs. None stands for
+    /// what this host cannot limit.
+    pub(crate) fn limits(
         &self,
-        id: &SandboxId,
-        options: &SandboxOptions,
-    ) -> Result<Confinement, EngineError> {
-        self.check(options)?;
-        let memory = match options.memory_limit {
-            None => None,
-            Some(bytes) => {
-                let groups = self.groups()?;
-                self.remember(groups.base());
-                Some(MemoryLimit { bytes, cgroup: groups.cgroup_of(id.as_str()) })
-            }
-        };
-        Ok(Confinement { memory, own_network: options.own_network, jail: None })
+        asked: Option<ByteCount>,
+        guest: ByteCount,
+        vcpus: u32,
+    ) -> CgroupLimits {
+        let has = |controller| self.cgroups.require(controller).is_ok();
+        let enough = enough_memory(guest);
+        let memory = [asked, self.most.memory].into_iter().flatten().fold(enough, Ord::min);
+        let enough = vcpus.saturating_mul(1000).saturating_add(limit::VMM_MILLICPUS_OVERHEAD);
+        let millicpus = self.most.millicpus.map_or(enough, |most| most.min(enough));
+        CgroupLimits {
+            memory: has(Controller::Memory).then_some(memory),
+            millicpus: has(Controller::Cpu).then_some(millicpus),
+            threads: has(Controller::Pids).then_some(limit::VMM_THREADS_MAX),
+        }
+    }
+
+    /// The cgroups of a new VMM.
+    pub(crate) fn cgroup(&self, id: &SandboxId, limits: CgroupLimits) -> Option<VmmCgroup> {
+        self.remembered.call_once(|| self.remember());
+        self.cgroups.of(id.as_str(), limits)
+    }
+
+    /// The largest file that a VMM may write, whose guest has a disk of so many bytes.
+    pub(crate) fn file_max(&self, disk: Option<ByteCount>) -> ByteCount {
+        let overlay =
+            disk.map(|disk| disk + limit::OVERLAY_OVERHEAD + ByteCount::new(disk.get() / 1024));
+        let overlay = [overlay, self.most.disk].into_iter().flatten().min();
+        overlay.unwrap_or_default().max(limit::DEVICE_STATE_MAX)
     }
 
     /// So that a later daemon knows where to look for groups.
-    fn remember(&self, base: &Path) {
+    fn remember(&self) {
         let mut known = self.known_places();
-        if known.iter().any(|place| place == base) {
-            return;
+        let count = known.len();
+        for base in self.cgroups.bases() {
+            if !known.iter().any(|place| place == base) {
+                known.push(base.to_owned());
+            }
         }
-        known.push(base.to_owned());
-        self.write_places(&known);
+        if known.len() > count {
+            self.write_places(&known);
+        }
     }
 
     fn known_places(&self) -> Vec<PathBuf> {
@@ -116,7 +161,7 @@ impl Confiner {
         }
         let keep = keep();
         for base in &places {
-            MemoryCgroups::at(base.clone(), &self.daemon).sweep(&keep);
+            sweep_cgroups(base, &self.daemon, &keep);
         }
         // Gone with a reboot, or with the session that it belonged to.
         places.retain(|base| base.is_dir());
@@ -124,58 +169,133 @@ impl Confiner {
     }
 }
 
+/// Twice its RAM: for a page that no layer has, the first VMM that reads it pays too.
+fn enough_memory(guest: ByteCount) -> ByteCount {
+    guest + guest + limit::VMM_MEMORY_OVERHEAD
+}
+
+/// Refuses a configuration that this host cannot keep.
+fn require(
+    cgroups: &Cgroups,
+    most: &SandboxLimits,
+    isolation: Isolation,
+) -> Result<(), EngineError> {
+    let unavailable = |option, reason| EngineError::LimitUnavailable { option, reason };
+    let needs = |is_set: bool, option, controller| match cgroups.require(controller) {
+        Err(error) if is_set => Err(unavailable(option, error.to_string())),
+        _ => Ok(()),
+    };
+    needs(most.memory.is_some(), "sandbox_max_memory_mib", Controller::Memory)?;
+    needs(most.millicpus.is_some(), "sandbox_max_cpus", Controller::Cpu)?;
+    if most.disk.is_some() && isolation == Isolation::None {
+        let reason = "it needs confined VMMs, and this daemon's are plain processes".to_owned();
+        return Err(unavailable("sandbox_max_disk_mib", reason));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forkd_types::ByteCount;
+    use std::path::Path;
 
-    fn limited() -> SandboxOptions {
-        SandboxOptions { memory_limit: Some(ByteCount::from_mib(64)), ..SandboxOptions::default() }
+    const MIB: ByteCount = ByteCount::from_mib(1);
+
+    fn asking(mebibytes: u64) -> SandboxOptions {
+        let memory_limit = Some(ByteCount::from_mib(mebibytes));
+        SandboxOptions { memory_limit, ..SandboxOptions::default() }
     }
 
-    fn confiner(state: &Path, base: Option<PathBuf>) -> Confiner {
-        let mut confiner = Confiner::open(state).unwrap();
-        let found = MemoryCgroups::find("x");
-        confiner.groups = match base {
-            Some(base) => Ok(MemoryCgroups::at(base, &confiner.daemon)),
-            None => Err(found.err().unwrap_or_else(|| CgroupsUnavailable::because("it is a test"))),
-        };
-        confiner
+    fn confiner(state: &Path, cgroups: Cgroups) -> Confiner {
+        Confiner {
+            cgroups,
+            networks: OnceLock::new(),
+            daemon: "x".to_owned(),
+            places: state.join("memory-groups"),
+            remembered: Once::new(),
+            most: SandboxLimits::default(),
+        }
     }
 
     #[test]
     fn a_sandbox_is_refused_and_not_started_without_what_it_asks_for() {
         let state = tempfile::tempdir().unwrap();
-        let confiner = confiner(state.path(), None);
-        assert!(confiner.check(&SandboxOptions::default()).is_ok());
-        let id = SandboxId::random();
-        for refused in [confiner.check(&limited()).err(), confiner.of(&id, &limited()).err()] {
-            let error = refused.expect("a limit that nobody enforces");
-            assert!(matches!(error, EngineError::MemoryLimitUnavailable { .. }), "{error}");
-        }
+        let confiner = confiner(state.path(), Cgroups::none("it is a test"));
+        let free = InheritedLimits::default();
+        assert!(confiner.permit(SandboxOptions::default(), &free).is_ok());
+        let error = confiner.permit(asking(64), &free).unwrap_err();
+        assert!(matches!(error, EngineError::MemoryLimitUnavailable { .. }), "{error}");
         confiner.networks.set(Err("not permitted".to_owned())).unwrap();
         let own = SandboxOptions { own_network: true, ..SandboxOptions::default() };
-        let error = confiner.check(&own).unwrap_err();
+        let error = confiner.permit(own, &free).unwrap_err();
         assert!(matches!(error, EngineError::OwnNetworkUnavailable { .. }), "{error}");
+        let none = confiner.limits(None, MIB, 1);
+        assert_eq!(none, CgroupLimits::default(), "nobody says what is not so");
+    }
+
+    #[test]
+    fn limits_are_inherited_and_cannot_be_shed() {
+        let state = tempfile::tempdir().unwrap();
+        let confiner = confiner(state.path(), Cgroups::at(state.path().to_owned(), "x"));
+        confiner.networks.set(Ok(())).unwrap();
+        let inherited = InheritedLimits { memory: Some(MIB + MIB), own_network: true };
+        let silent = confiner.permit(SandboxOptions::default(), &inherited).unwrap();
+        assert_eq!((silent.memory_limit, silent.own_network), (inherited.memory, true));
+        assert_eq!(confiner.permit(asking(1), &inherited).unwrap().memory_limit, Some(MIB));
+        let refused = confiner.permit(asking(3), &inherited).unwrap_err().to_string();
+        assert!(refused.contains("memory_limit_mib: 3.0 MiB is more than 2.0 MiB of"), "{refused}");
+    }
+
+    #[test]
+    fn the_least_of_what_is_enough_asked_for_and_allowed_holds() {
+        let state = tempfile::tempdir().unwrap();
+        let mut confiner = confiner(state.path(), Cgroups::at(state.path().to_owned(), "x"));
+        let memory = |confiner: &Confiner, asked: Option<u64>| {
+            confiner.limits(asked.map(ByteCount::from_mib), ByteCount::from_mib(100), 2).memory
+        };
+        let mib = |count| Some(ByteCount::from_mib(count));
+        assert_eq!(memory(&confiner, None), mib(712));
+        assert_eq!(memory(&confiner, Some(9999)), mib(712), "more is of no use to it");
+        assert_eq!(memory(&confiner, Some(96)), mib(96));
+        assert_eq!(confiner.file_max(mib(1 << 10)), ByteCount::from_mib(1024 + 64 + 1));
+        confiner.most = SandboxLimits { memory: mib(300), disk: mib(200), millicpus: None };
+        assert_eq!((memory(&confiner, None), memory(&confiner, Some(96))), (mib(300), mib(96)));
+        assert_eq!(confiner.file_max(mib(1 << 10)), ByteCount::from_mib(200));
+        assert_eq!(confiner.file_max(None), ByteCount::from_mib(200));
+        let free = InheritedLimits::default();
+        let refused = confiner.permit(asking(301), &free).unwrap_err().to_string();
+        assert!(refused.contains("`sandbox_max_memory_mib`"), "{refused}");
+    }
+
+    #[test]
+    fn a_configuration_that_this_host_cannot_keep_is_refused_by_name() {
+        let none = Cgroups::none("it is a test");
+        let refused =
+            |most: SandboxLimits| require(&none, &most, Isolation::None).unwrap_err().to_string();
+        let free = SandboxLimits::default();
+        assert!(require(&none, &free, Isolation::None).is_ok());
+        let memory = refused(SandboxLimits { memory: Some(MIB), ..free });
+        assert!(memory.contains("sandbox_max_memory_mib: no memory limit"), "{memory}");
+        let cpus = refused(SandboxLimits { millicpus: Some(1), ..free });
+        assert!(cpus.contains("sandbox_max_cpus: no cpu limit"), "{cpus}");
+        let disk = SandboxLimits { disk: Some(MIB), ..free };
+        assert!(refused(disk).contains("sandbox_max_disk_mib: "));
+        assert!(require(&none, &disk, Isolation::Namespaces).is_ok());
     }
 
     #[test]
     fn groups_of_an_earlier_daemon_are_found_wherever_it_was_started() {
         let state = tempfile::tempdir().unwrap();
         let bases = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let ids = [(); 2].map(|()| SandboxId::random());
-        let groups: Vec<PathBuf> = bases
-            .iter()
-            .zip(&ids)
-            .map(|(base, id)| {
-                let confiner = confiner(state.path(), Some(base.path().to_owned()));
-                let group = confiner.of(id, &limited()).unwrap().memory.unwrap().cgroup;
-                fs::create_dir(&group).unwrap();
-                group
-            })
-            .collect();
+        let groups = bases.each_ref().map(|base| {
+            let confiner = confiner(state.path(), Cgroups::at(base.path().to_owned(), "x"));
+            let plan = confiner.cgroup(&SandboxId::random(), CgroupLimits::default()).unwrap();
+            let group = plan.paths().next().unwrap().to_owned();
+            fs::create_dir(&group).unwrap();
+            group
+        });
         assert_ne!(groups[0].parent(), groups[1].parent());
-        let next = confiner(state.path(), None);
+        let next = confiner(state.path(), Cgroups::none("it is a test"));
         next.sweep(|| groups[1..].to_vec());
         assert!(!groups[0].exists() && groups[1].exists());
         next.sweep(Vec::new);

@@ -3,22 +3,27 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use forkd_types::ByteCount;
-use forkd_vmm::BootSource;
-use serde::Deserialize;
+use forkd_store::SnapshotManifest;
 
-use crate::{EngineError, ImageInfo};
+use super::image::{Image, read};
+use super::image_check::check;
+use super::pulled_images::PulledImages;
+use crate::{EngineConfig, EngineError, ImageInfo};
 
 /// The images in a directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Images {
     directory: PathBuf,
+    /// Where it is kept which files have been checked.
+    record: PathBuf,
+    pub(crate) pulled: PulledImages,
 }
 
 impl Images {
-    /// Those in `directory`.
-    pub(crate) const fn new(directory: PathBuf) -> Self {
-        Self { directory }
+    /// Those that `config` names.
+    pub(crate) fn of(config: &EngineConfig) -> Self {
+        let record = config.state_dir.join("image-checks.json");
+        Self { directory: config.image_dir.clone(), record, pulled: PulledImages::of(config) }
     }
 
     /// All of them, by name. One that cannot be read is left out with a warning.
@@ -26,33 +31,33 @@ impl Images {
         list(&self.directory)
     }
 
+    /// Compares the image's files with their checksums, if they have any. Blocks: a file that has
+    /// not been checked since it was changed is read.
+    ///
+    /// # Errors
+    /// Names the file that is another, and what helps.
+    pub(crate) fn check(&self, image: &Image) -> Result<(), String> {
+        image.checksums().iter().try_for_each(|(path, sha256)| check(path, sha256, &self.record))
+    }
+
+    /// The image that a snapshot was made from. Another one that has its name now is found too.
+    pub(crate) fn of_snapshot(&self, manifest: &SnapshotManifest) -> Result<Image, EngineError> {
+        self.known(&manifest.image, &manifest.image_hash)
+    }
+
+    /// The image with this content if it was pulled, under whatever name, or the one called `name`.
+    pub(crate) fn known(&self, name: &str, content_hash: &str) -> Result<Image, EngineError> {
+        match self.pulled.find(content_hash) {
+            // Its disk may have been made under another name.
+            Some(image) => Ok(image.called(name.to_owned())),
+            None => self.find(name),
+        }
+    }
+
     /// The image called `name`.
     pub(crate) fn find(&self, name: &str) -> Result<Image, EngineError> {
         find(&self.directory, name)
     }
-}
-
-/// An image, its paths made absolute.
-#[derive(Debug, Clone)]
-pub(crate) struct Image {
-    pub(crate) name: String,
-    pub(crate) description: String,
-    pub(crate) content_hash: String,
-    pub(crate) boot: BootSource,
-    pub(crate) root_disk: Option<(PathBuf, ByteCount)>,
-}
-
-#[derive(Deserialize)]
-struct ImageFile {
-    name: String,
-    #[serde(default)]
-    description: String,
-    content_hash: String,
-    kernel: PathBuf,
-    initramfs: PathBuf,
-    command_line: String,
-    root_disk: Option<PathBuf>,
-    root_disk_bytes: Option<u64>,
 }
 
 pub(super) fn list(directory: &Path) -> Vec<ImageInfo> {
@@ -112,29 +117,10 @@ fn find(directory: &Path, name: &str) -> Result<Image, EngineError> {
     })
 }
 
-fn read(path: &Path) -> Result<Image, String> {
-    let text = fs::read_to_string(path.join("image.json")).map_err(|error| error.to_string())?;
-    let file: ImageFile = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    let root_disk = match (file.root_disk, file.root_disk_bytes) {
-        (Some(disk), Some(bytes)) => Some((path.join(disk), ByteCount::new(bytes))),
-        (None, _) => None,
-        (Some(_), None) => return Err("`root_disk_bytes` is missing".to_owned()),
-    };
-    Ok(Image {
-        name: file.name,
-        description: file.description,
-        content_hash: file.content_hash,
-        boot: BootSource {
-            kernel: path.join(file.kernel),
-            initramfs: path.join(file.initramfs),
-            command_line: file.command_line,
-        },
-        root_disk,
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use forkd_types::ByteCount;
+
     use super::*;
 
     #[test]
@@ -151,5 +137,24 @@ mod tests {
             let error = find(directory.path(), bad).unwrap_err();
             assert!(error.to_string().contains("there are: good"), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn a_pulled_image_is_known_by_its_content_under_any_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = crate::fake::config(directory.path(), crate::Limits::default()).unwrap();
+        let images = Images::of(&config);
+        let hash = "5".repeat(64);
+        let pulled = config.state_dir.join("oci/images").join(&hash);
+        fs::create_dir_all(&pulled).unwrap();
+        let json = format!(
+            r#"{{"name":"first","content_hash":"{hash}","kernel":"/k","initramfs":"/i",
+            "command_line":"quiet","root_disk":"d","root_disk_bytes":4096}}"#
+        );
+        fs::write(pulled.join("image.json"), json).unwrap();
+        let found = images.known("host/other:tag", &hash).unwrap();
+        assert_eq!((found.name.as_str(), &found.content_hash), ("host/other:tag", &hash));
+        let absent = images.known("host/other:tag", &"6".repeat(64)).unwrap_err();
+        assert!(matches!(absent, EngineError::UnknownImage { .. }), "{absent}");
     }
 }

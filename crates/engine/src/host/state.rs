@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use forkd_artifact::Machine;
 use forkd_store::{MachineIdentity, SnapshotRow, StoreFiles};
 use forkd_types::limit::{self, Deadlines};
-use forkd_types::{Isolation, SandboxId};
-use forkd_vmm::{Accelerator, Confinement, Driver, Jail};
+use forkd_types::{ByteCount, Isolation, SandboxId};
+use forkd_vmm::{Accelerator, CgroupLimits, Confinement, Driver, Jail, qemu};
 use tokio::sync::Semaphore;
 
 use super::accelerator::Chosen;
 use super::confine::Confiner;
+use super::disk_tool::DiskTool;
 use super::images::Images;
-use super::isolation::vmm_user;
-use crate::{EngineConfig, EngineError, SandboxOptions};
+use super::isolation::jail;
+use super::processor;
+use crate::{EngineConfig, EngineError};
 
 /// The host that VMs run on.
 #[derive(Debug)]
@@ -23,7 +26,8 @@ pub(crate) struct Host {
     pub(crate) machine: MachineIdentity,
     pub(crate) images: Images,
     pub(crate) deadlines: Deadlines,
-    pub(crate) confiner: Confiner,
+    pub(crate) confiner: Arc<Confiner>,
+    pub(crate) disk_tool: Arc<DiskTool>,
     /// How far new VMMs are kept from this host.
     pub(crate) isolation: Isolation,
     /// Bounds how many children load at the same time.
@@ -38,42 +42,61 @@ impl Host {
 
     /// The host with this driver.
     pub(crate) fn with(config: &EngineConfig, chosen: Chosen) -> Result<Self, EngineError> {
+        let confiner = Arc::new(Confiner::open(config, chosen.isolation)?);
+        let disk_tool = DiskTool::new(config, chosen.isolation, Arc::clone(&confiner));
         Ok(Self {
             accelerator: chosen.accelerator,
             driver: chosen.driver,
             machine: chosen.identity,
-            images: Images::new(config.image_dir.clone()),
+            images: Images::of(config),
             deadlines: config.deadlines,
-            confiner: Confiner::open(&config.state_dir)?,
+            confiner,
+            disk_tool: Arc::new(disk_tool),
             isolation: chosen.isolation,
             starting: Semaphore::new(limit::CHILDREN_STARTING_MAX),
         })
     }
 
-    /// What the VMM of a new sandbox is kept from.
+    /// What a new VMM is kept from, whose guest has a disk of so many bytes. It may be given a
+    /// network namespace besides.
     pub(crate) fn confinement_of(
         &self,
         id: &SandboxId,
-        options: &SandboxOptions,
+        limits: CgroupLimits,
+        disk: Option<ByteCount>,
         files: &StoreFiles,
-    ) -> Result<Confinement, EngineError> {
-        let confinement = self.confiner.of(id, options)?;
-        Ok(Confinement { jail: self.jail_of(id, files), ..confinement })
+    ) -> Confinement {
+        Confinement {
+            cgroup: self.confiner.cgroup(id, limits),
+            file_max: Some(self.confiner.file_max(disk)),
+            own_network: false,
+            jail: self.jail_of(id, files),
+        }
     }
 
-    /// What a new VMM is confined to, if it is.
-    pub(crate) fn jail_of(&self, id: &SandboxId, files: &StoreFiles) -> Option<Jail> {
-        let user = match self.isolation {
-            Isolation::None => return None,
-            Isolation::Namespaces => None,
-            Isolation::Full => Some(vmm_user(id)),
-        };
-        Some(Jail {
-            user,
+    fn jail_of(&self, id: &SandboxId, files: &StoreFiles) -> Option<Jail> {
+        let all = Jail {
+            user: None,
             overlays: files.overlay_links(id),
             overlay_store: files.overlays(),
             device_state: files.vm_directory(id),
-        })
+        };
+        jail(self.isolation, id, all)
+    }
+
+    /// What an artifact of this host needs of another, and the reverse.
+    pub(crate) fn artifact_machine(&self) -> Machine {
+        Machine {
+            vmm: self.machine.clone(),
+            machine_type: qemu::MACHINE.to_owned(),
+            // An emulated processor is the same everywhere.
+            host_cpu: match self.accelerator {
+                Accelerator::Kvm => processor::describe(),
+                Accelerator::Tcg => None,
+            },
+            network_device: true,
+            gateway_certificate: None,
+        }
     }
 
     /// Device state fits only the machine that it was saved on.

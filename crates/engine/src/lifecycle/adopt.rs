@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_store::SandboxRow;
-use forkd_types::{ByteCount, Isolation, OverlayId, SandboxState, limit};
+use forkd_types::network::GUEST_IPV4;
+use forkd_types::{ByteCount, Isolation, OverlayId, PhaseTimes, SandboxState, limit};
 use forkd_vmm::{
-    Confinement, Disk, RamBacking, RunState, Start, Vm, VmSpec, VmmError, limit_was_reached,
+    CgroupLimits, Confinement, Disk, Jail, RamBacking, RunState, Start, Vm, VmSpec, VmmError,
 };
 use rustix::process::Pid;
 
@@ -25,8 +26,8 @@ use crate::background::blocking;
 use crate::branch::remove_device_state;
 use crate::guest::GuestAgent;
 use crate::host::{connect_agent, process_number};
-use crate::sandboxes::{Machine, MachineRecord, SandboxHandle, recorded_limit};
-use crate::{EngineError, Sandbox};
+use crate::sandboxes::{Machine, MachineRecord, SandboxHandle, recorded_cgroup};
+use crate::{EngineError, Sandbox, SandboxOptions};
 
 /// Between two greetings of a guest agent that does not answer.
 const GREETING_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,12 +47,17 @@ impl Lifecycle {
             SandboxState::Paused => (SandboxState::Paused, RunState::Paused),
             _ => (SandboxState::Running, RunState::Running),
         };
-        let confined = Confinement { jail: record.jail.clone(), ..Confinement::default() };
+        let mut options = SandboxOptions::from(row.options.clone());
+        self.networks.private.retain(&row.options.owner, &mut options.memberships);
         let sandbox = Sandbox {
-            isolation: confined.isolation(),
+            options,
+            isolation: record.jail.as_ref().map_or(Isolation::None, Jail::isolation),
+            limits: record.cgroup.as_ref().map(|cgroup| cgroup.limits).unwrap_or_default(),
+            guest_address: record.origin.network_device.then_some(GUEST_IPV4),
             pid: process_number(pid),
             state,
             branch_count: record.branch_count,
+            network_refusals: 0,
             hostname: record.hostname.clone(),
             ..described(row)
         };
@@ -62,6 +68,7 @@ impl Lifecycle {
             let (this, row) = (Arc::clone(self), row.clone());
             blocking(move || this.take_over(&row, run_state, record, pid)).await??
         };
+        let machine = Self::find_link(&handle, machine).await?;
         let machine = self.introduce(&handle, machine, run_state).await?;
         let exit = machine.exit_watch()?;
         self.sandboxes.record(&handle, &machine)?;
@@ -120,7 +127,6 @@ impl Lifecycle {
     ) -> Result<Machine, EngineError> {
         let id = &row.id;
         let files = &self.snapshots.files;
-        let memory = record.memory_limit(row);
         let spec = VmSpec {
             accelerator: record.accelerator,
             memory: record.origin.memory,
@@ -128,11 +134,13 @@ impl Lifecycle {
             boot: record.boot,
             ram: RamBacking::Layers { placeholder: files.vm_directory(id).join("ram") },
             disk: record.disk.as_ref().map(|(base, _)| Disk::new(base.clone(), [])),
+            network_device: record.origin.network_device,
             directory: self.sandboxes.run_directory(id),
             start: Start::Load,
             deadlines: self.host.deadlines,
             confinement: Confinement {
-                memory,
+                cgroup: record.cgroup,
+                file_max: None,
                 own_network: row.options.own_network,
                 jail: record.jail,
             },
@@ -202,11 +210,15 @@ fn described(row: &SandboxRow) -> Sandbox {
         pid: None,
         state: row.state,
         branch_count: 0,
+        network_refusals: 0,
         hostname: row.id.to_string(),
         started_in: None,
+        start_phases: PhaseTimes::default(),
         error: None,
         memory_limit_reached: false,
         isolation: Isolation::None,
+        limits: CgroupLimits::default(),
+        guest_address: None,
         options: row.options.clone().into(),
         expires_at: None,
     }
@@ -214,7 +226,6 @@ fn described(row: &SandboxRow) -> Sandbox {
 
 /// Whether the VMM that a sandbox had was killed for its memory limit, while no daemon ran.
 pub(super) fn limit_reached(row: &SandboxRow) -> Option<VmmError> {
-    let limit = recorded_limit(row)?;
-    let reached = limit_was_reached(&limit.cgroup);
-    reached.then_some(VmmError::MemoryLimitReached { limit: limit.bytes })
+    let limit = recorded_cgroup(row)?.memory_limit_reached()?;
+    Some(VmmError::MemoryLimitReached { limit })
 }

@@ -8,7 +8,7 @@
 //! also when the child does not start: the sandbox is dead then, with the reason.
 
 use forkd_store::SnapshotRow;
-use forkd_types::SandboxState;
+use forkd_types::{PhaseClock, SandboxState};
 use forkd_vmm::RunState;
 
 use super::task::SandboxTask;
@@ -61,12 +61,16 @@ impl SandboxTask {
     pub(super) async fn roll_back(&mut self, row: SnapshotRow) -> Result<(), EngineError> {
         let state = self.handle.sandbox().state;
         let may = matches!(state, SandboxState::Running | SandboxState::Paused);
-        let Some(machine) = self.machine.take_if(|_| may) else {
+        let Some(machine) = self.machine.as_ref().filter(|_| may) else {
             return Err(self.handle.not_running());
         };
+        let rolling_back = SandboxState::RollingBack;
+        // Until it is over, a later daemon can trust neither VM.
+        self.lifecycle.sandboxes.record_as(&self.handle, machine, rolling_back)?;
+        let Some(machine) = self.machine.take() else { return Err(self.handle.not_running()) };
         let id = self.handle.id();
-        self.handle.forget_agent();
-        self.handle.enter(SandboxState::RollingBack, |_| {});
+        self.handle.disconnect();
+        self.handle.enter(rolling_back, |_| {});
         self.exit = None;
         blocking(move || machine.vm.kill()).await?;
         self.lifecycle.snapshots.files.remove_vm_directory(id);
@@ -85,7 +89,10 @@ impl SandboxTask {
 
     /// Whatever fails, the VM that was brought up is gone.
     async fn replace(&mut self, row: &SnapshotRow) -> Result<(), EngineError> {
-        let machine = self.lifecycle.bring_up(row, &self.handle).await?;
+        // The VMM has the id of its sandbox, so none that stands by will do.
+        let shape = self.lifecycle.shape_of(row, &self.handle.sandbox().options).await?;
+        let clock = &mut PhaseClock::start();
+        let machine = self.lifecycle.bring_up(row, &self.handle, shape, None, clock).await?;
         let exit = machine.exit_watch()?;
         self.handle.update(|sandbox| sandbox.snapshot_tag = row.tag.clone());
         let running = SandboxState::Running;

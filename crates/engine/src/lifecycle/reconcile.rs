@@ -15,7 +15,8 @@ use super::Lifecycle;
 use super::adopt::limit_reached;
 use crate::describe;
 use crate::host::{end_process, running_process};
-use crate::sandboxes::{recorded_limit, remove_directory};
+use crate::network::log_folders;
+use crate::sandboxes::{recorded_cgroup, remove_run_directory};
 
 /// The sandboxes of an earlier daemon.
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ impl Inherited {
                 (Fate::Forget, process) => {
                     process.into_iter().for_each(end_process);
                     files.remove_vm_directory(&row.id);
-                    remove_directory(&run_dir.join(row.id.as_str()));
+                    remove_run_directory(run_dir, &row.id);
                     registry.remove_sandbox(&row.id)?;
                 }
             }
@@ -129,10 +130,12 @@ impl Lifecycle {
         sweep(&self.snapshots.files, &self.snapshots.catalog.list(), &living);
         self.host.confiner.sweep(|| self.cgroups_in_use());
         let run_dir = self.sandboxes.run_directories();
-        for entry in fs::read_dir(run_dir).into_iter().flatten().flatten() {
+        let logs = log_folders(run_dir);
+        let entries = [run_dir, &logs].map(|folder| fs::read_dir(folder).into_iter().flatten());
+        for entry in entries.into_iter().flatten().flatten() {
             let id = entry.file_name().to_str().and_then(|name| name.parse::<SandboxId>().ok());
-            if id.is_some_and(|id| !living.sandboxes.contains(&id)) {
-                remove_directory(&entry.path());
+            if let Some(id) = id.filter(|id| !living.sandboxes.contains(id)) {
+                remove_run_directory(run_dir, &id);
             }
         }
     }
@@ -144,8 +147,8 @@ impl Lifecycle {
             Vec::new()
         });
         let is_there = |row: &SandboxRow| self.sandboxes.get(&row.id).is_ok_and(|it| it.is_there());
-        let limits = rows.iter().filter(|row| is_there(row)).filter_map(recorded_limit);
-        limits.map(|limit| limit.cgroup).collect()
+        let cgroups = rows.iter().filter(|row| is_there(row)).filter_map(recorded_cgroup);
+        cgroups.flat_map(|cgroup| cgroup.paths().map(PathBuf::from).collect::<Vec<_>>()).collect()
     }
 }
 

@@ -5,15 +5,16 @@
 //! out, the VM and everything that was made for it are removed.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
-use forkd_store::FileSet;
-use forkd_types::{SandboxId, SandboxState, SnapshotTag};
+use forkd_store::{FileSet, SnapshotRow};
+use forkd_types::network::GUEST_IPV4;
+use forkd_types::{PhaseClock, PhaseTimes, SandboxState, SnapshotTag, StartPhase};
 use tracing::Instrument as _;
 
 use super::Lifecycle;
 use super::task::SandboxTask;
-use crate::sandboxes::{Place, SandboxHandle, Sandboxes};
+use crate::sandboxes::{Place, SandboxHandle, Sandboxes, Shape, StandbyVmm};
 use crate::{EngineError, Sandbox, SandboxOptions};
 
 /// A sandbox that is not handed out yet. Dropping it removes all that was made for it, so that no
@@ -39,10 +40,17 @@ impl<'a> Starting<'a> {
 impl Drop for Starting<'_> {
     fn drop(&mut self) {
         if !self.handed_out {
-            self.handle.forget_agent();
+            self.handle.disconnect();
             self.sandboxes.discard(&self.handle);
         }
     }
+}
+
+/// What a start is made of.
+struct Ingredients {
+    row: SnapshotRow,
+    shape: Shape,
+    standby: Option<StandbyVmm>,
 }
 
 impl Lifecycle {
@@ -53,51 +61,81 @@ impl Lifecycle {
         place: Place,
         options: SandboxOptions,
     ) -> Result<Sandbox, EngineError> {
-        let id = self.sandboxes.new_id();
-        let span = tracing::info_span!("start", sandbox = %id, snapshot = %tag);
-        let started = self.start(tag, id, place, options).instrument(span).await;
+        let started = self.start(tag, place, options).await;
         started.inspect_err(|error| self.snapshots.note_damage(tag, error))
     }
 
     async fn start(
         self: &Arc<Self>,
         tag: &SnapshotTag,
-        id: SandboxId,
         place: Place,
         options: SandboxOptions,
     ) -> Result<Sandbox, EngineError> {
-        let begun = Instant::now();
+        let clock = PhaseClock::start();
         let row = self.snapshots.catalog.ready(tag)?;
         self.host.require_compatible(&row)?;
+        let shape = self.shape_of(&row, &options).await?;
+        let standby = self.standby.claim(&shape);
+        let id = standby.as_ref().map_or_else(|| self.sandboxes.new_id(), |it| it.id.clone());
+        let span = tracing::info_span!("start", sandbox = %id, snapshot = %tag);
         let sandbox = Sandbox {
-            id: id.clone(),
+            hostname: id.to_string(),
+            id,
             snapshot_tag: tag.clone(),
             created_at: SystemTime::now(),
             pid: None,
             state: SandboxState::Starting,
             branch_count: 0,
-            hostname: id.to_string(),
+            network_refusals: 0,
             started_in: None,
+            start_phases: PhaseTimes::default(),
             error: None,
             memory_limit_reached: false,
             isolation: self.host.isolation,
+            limits: shape.limits,
+            guest_address: row.manifest.network_device.then_some(GUEST_IPV4),
             options,
             expires_at: None,
         };
+        let ingredients = Ingredients { row, shape, standby };
+        self.start_as(sandbox, ingredients, place, clock).instrument(span).await
+    }
+
+    async fn start_as(
+        self: &Arc<Self>,
+        sandbox: Sandbox,
+        ingredients: Ingredients,
+        place: Place,
+        mut clock: PhaseClock<StartPhase>,
+    ) -> Result<Sandbox, EngineError> {
+        let Ingredients { row, shape, standby } = ingredients;
         let events = Arc::clone(&self.sandboxes.events);
         let handle = Arc::new(SandboxHandle::new(sandbox, place, events));
         // Known from here on, so that nobody removes the snapshot under it.
         let starting = Starting::begin(&self.sandboxes, Arc::clone(&handle));
-        self.snapshots.files.claim(&id, FileSet::from(&row.manifest));
-        let machine = self.bring_up(&row, &handle).await?;
+        self.snapshots.files.claim(handle.id(), FileSet::from(&row.manifest));
+        let join = handle.sandbox().options.join;
+        if !join.is_empty() {
+            if !row.manifest.network_device {
+                return Err(EngineError::NoNetworkDevice { id: handle.id().clone() });
+            }
+            self.settle_networks(&handle, &join)?;
+        }
+        let machine = self.bring_up(&row, &handle, shape, standby, &mut clock).await?;
         let exit = machine.exit_watch()?;
         // From here on it is taken over if this daemon dies.
         self.sandboxes.record_as(&handle, &machine, SandboxState::Running)?;
         handle.touch();
-        handle.enter(SandboxState::Running, |sandbox| sandbox.started_in = Some(begun.elapsed()));
+        clock.end(StartPhase::HandOut);
+        let times = clock.times();
+        let took = times.total();
+        handle.enter(SandboxState::Running, |sandbox| {
+            sandbox.started_in = Some(took);
+            sandbox.start_phases = times.clone();
+        });
         SandboxTask::spawn(self, Arc::clone(&handle), machine, exit);
         starting.commit();
-        tracing::info!(took = ?begun.elapsed(), "started");
+        tracing::info!(?took, phases = %times, "started");
         Ok(handle.sandbox())
     }
 }

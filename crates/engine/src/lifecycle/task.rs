@@ -148,7 +148,7 @@ impl SandboxTask {
             sandbox.error = Some(reason.to_owned());
             sandbox.memory_limit_reached = memory_limit_reached;
         });
-        self.handle.forget_agent();
+        self.handle.disconnect();
         self.lifecycle.snapshots.files.remove_vm_directory(self.handle.id());
     }
 
@@ -249,7 +249,7 @@ impl SandboxTask {
 
     /// The VM runs on without us. Its protected pages are released with the descriptor.
     async fn release(&mut self) {
-        self.handle.forget_agent();
+        self.handle.disconnect();
         let Some(machine) = self.machine.take() else { return };
         if let Err(error) = self.lifecycle.sandboxes.record(&self.handle, &machine) {
             tracing::error!(sandbox = %self.handle.id(), %error, "a sandbox is not written down");
@@ -261,7 +261,7 @@ impl SandboxTask {
 
     async fn remove(&mut self) {
         self.handle.enter(SandboxState::Stopping, |_| {});
-        self.handle.forget_agent();
+        self.handle.disconnect();
         if let Some(machine) = self.machine.take()
             && let Err(error) = blocking(move || machine.vm.kill()).await
         {

@@ -19,7 +19,8 @@ use crate::background::blocking;
 use crate::guest::{ExecRequest, GuestAgent};
 use crate::host::{Image, connect_agent};
 use crate::operation::{OperationKind, Running, Subject};
-use crate::{EngineError, ProgressSink, TemplateRequest};
+use crate::snapshots::Inherited;
+use crate::{EngineError, ProgressSink, TemplateImage, TemplateRequest};
 
 /// Bytes at the end of an output or a console that go into an error.
 const SHOWN_BYTES: usize = 600;
@@ -35,10 +36,17 @@ impl Lifecycle {
         progress: Arc<dyn ProgressSink>,
     ) -> Result<impl Future<Output = Result<(), EngineError>> + Send + use<>, EngineError> {
         check(&request)?;
-        let image = self.host.images.find(&request.image)?;
+        // One with a reference is only known when it has been pulled.
+        let (image, image_hash) = match &request.image {
+            TemplateImage::Named(name) => {
+                let image = self.host.images.find(name)?;
+                (image.name, image.content_hash)
+            }
+            TemplateImage::Reference(reference) => (reference.clone(), String::new()),
+        };
         let manifest = SnapshotManifest {
-            image: image.name.clone(),
-            image_hash: image.content_hash.clone(),
+            image,
+            image_hash,
             memory: request.memory,
             vcpus: request.vcpus,
             layers: Vec::new(),
@@ -46,11 +54,13 @@ impl Lifecycle {
             overlay_checksums: BTreeMap::new(),
             device_state: None,
             machine: self.host.machine.clone(),
+            network_device: true,
+            gateway_certificate: None,
             parent_tag: None,
             branched_from: None,
         };
         let id = OperationId::random();
-        self.snapshots.reserve(&request.tag, manifest, &id)?;
+        self.snapshots.reserve(&request.tag, manifest, Inherited::default(), &id)?;
         let subject = Subject::of_snapshot(&request.tag);
         let operation = self.snapshots.operations().start(id, OperationKind::Template, subject);
         let id = operation.id();
@@ -58,7 +68,7 @@ impl Lifecycle {
         let this = Arc::clone(self);
         let work = async move {
             let steps = Steps { operation: &operation, progress: progress.as_ref() };
-            let built = this.build(&request, image, &steps).await;
+            let built = this.build(&request, &steps).await;
             if built.is_err()
                 && let Err(error) = this.snapshots.catalog.remove(&request.tag)
             {
@@ -77,10 +87,15 @@ impl Lifecycle {
     async fn build(
         self: &Arc<Self>,
         request: &TemplateRequest,
-        image: Image,
         steps: &Steps<'_>,
     ) -> Result<(), EngineError> {
+        let image = self.image(&request.image, steps).await?;
         steps.begin("start the VM")?;
+        let image = {
+            let images = self.host.images.clone();
+            let checked = blocking(move || images.check(&image).map(|()| image)).await?;
+            checked.map_err(|problem| EngineError::BadRequest { field: "image", problem })?
+        };
         let files = &self.snapshots.files;
         let create = || LayerWriter::create(files, request.memory, request.memory);
         let ram = files.with_room(create)?;
@@ -89,7 +104,7 @@ impl Lifecycle {
         if let Some((_, bytes)) = &image.root_disk {
             leftovers.overlay = Some(files.create_overlay(*bytes)?);
         }
-        let image_name = image.name.clone();
+        let (image_name, image_hash) = (image.name.clone(), image.content_hash.clone());
         let spec = self.spec_of(request, image, ram.path(), &leftovers)?;
         let device_state = self.sandboxes.new_vm_directory(&leftovers.id)?.join("device-state");
         let driver = Arc::clone(&self.host.driver);
@@ -97,6 +112,7 @@ impl Lifecycle {
         steps.begin("boot the guest")?;
         let booted = boot(&image_name, vm);
         let (vm, agent) = steps.operation.unless_cancelled(booted).await??;
+        let trusted = steps.operation.unless_cancelled(self.make_trusted(&agent)).await?;
         if !request.warm.is_empty() {
             steps.begin("run the warm-up")?;
             steps.operation.unless_cancelled(warm(&agent, &request.warm)).await??;
@@ -105,9 +121,27 @@ impl Lifecycle {
         freeze(vm, agent, device_state.clone()).await?;
         steps.operation.commit("the template is complete")?;
         let layer = ram.seal_base()?;
-        self.seal_template(request, layer.index.id, device_state, &mut leftovers)?;
+        let sealing = Sealing { layer: layer.index.id, image_name, image_hash, trusted };
+        self.seal_template(request, sealing, device_state, &mut leftovers)?;
         self.snapshots.publish_in_background(&request.tag);
         Ok(())
+    }
+
+    /// The image, which is pulled and made into a disk if it is a reference.
+    async fn image(&self, image: &TemplateImage, steps: &Steps<'_>) -> Result<Image, EngineError> {
+        let images = &self.host.images;
+        let reference = match image {
+            TemplateImage::Named(name) => return images.find(name),
+            TemplateImage::Reference(reference) => reference,
+        };
+        steps.begin("pull the image")?;
+        let pulled = images.pulled.pull(reference, steps.operation.watcher()).await;
+        steps.operation.check()?;
+        let pulled = pulled?;
+        steps.begin("make the disk")?;
+        let image = images.pulled.with_disk(pulled, steps.operation.watcher()).await;
+        steps.operation.check()?;
+        image
     }
 
     fn spec_of(
@@ -119,18 +153,24 @@ impl Lifecycle {
     ) -> Result<VmSpec, EngineError> {
         let overlay = leftovers.overlay.as_ref().map(|id| self.snapshots.files.overlay(id));
         let disk = image.root_disk.zip(overlay);
-        let jail = self.host.jail_of(&leftovers.id, &self.snapshots.files);
+        let limits = self.host.confiner.limits(None, request.memory, request.vcpus);
+        let files = &self.snapshots.files;
+        let disk_bytes = disk.as_ref().map(|((_, bytes), _)| *bytes);
+        let confinement = self.host.confinement_of(&leftovers.id, limits, disk_bytes, files);
+        // Its RAM is a file too.
+        let file_max = confinement.file_max.map(|max| max.max(request.memory));
         Ok(VmSpec {
             accelerator: self.host.accelerator,
             memory: request.memory,
             vcpus: request.vcpus,
             ram: RamBacking::File(ram),
             disk: disk.map(|((base, _), overlay)| Disk::new(base, [overlay])),
+            network_device: true,
             directory: self.sandboxes.new_run_directory(&leftovers.id)?,
             boot: image.boot,
             start: Start::Boot,
             deadlines: self.host.deadlines,
-            confinement: Confinement { jail, ..Confinement::default() },
+            confinement: Confinement { file_max, ..confinement },
         })
     }
 
@@ -138,20 +178,31 @@ impl Lifecycle {
     fn seal_template(
         &self,
         request: &TemplateRequest,
-        layer: LayerId,
+        sealing: Sealing,
         device_state: PathBuf,
         leftovers: &mut Leftovers<'_>,
     ) -> Result<(), EngineError> {
+        let Sealing { layer, image_name, image_hash, trusted } = sealing;
         let files = &self.snapshots.files;
         files.keep_device_state(&device_state, &layer)?;
         let sum = files.checksum_device_state(&layer)?;
         self.snapshots.catalog.enter(&request.tag, SnapshotStatus::Ready, |row| {
+            (row.manifest.image, row.manifest.image_hash) = (image_name, image_hash);
             row.manifest.layers = vec![layer];
             row.manifest.device_state = Some(sum);
+            row.manifest.gateway_certificate = trusted;
             row.manifest.overlays = leftovers.overlay.take().into_iter().collect();
         })?;
         Ok(())
     }
+}
+
+/// What a template consists of when its guest is frozen.
+struct Sealing {
+    layer: LayerId,
+    image_name: String,
+    image_hash: String,
+    trusted: Option<String>,
 }
 
 /// Where the steps of a build are told, and its cancellation is heard of.

@@ -6,9 +6,17 @@ use forkd_types::{OperationId, OperationKind, OperationState, Owner, SandboxId, 
 
 use crate::EngineError;
 
-/// Whether such an operation makes the snapshot that it is about.
-pub(super) const fn makes_snapshot(kind: OperationKind) -> bool {
-    matches!(kind, OperationKind::Template | OperationKind::Branch | OperationKind::Compact)
+/// Whether such an operation is cancelled when the daemon ends: it makes a snapshot, or a file that
+/// somebody waits for.
+pub(super) const fn ends_with_daemon(kind: OperationKind) -> bool {
+    matches!(
+        kind,
+        OperationKind::Template
+            | OperationKind::Branch
+            | OperationKind::Compact
+            | OperationKind::Import
+            | OperationKind::Export
+    )
 }
 
 /// How far an operation has come, in parts that take about as long as each other.

@@ -11,7 +11,8 @@ use forkd_types::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::description::{Operation, Progress, makes_snapshot};
+use super::description::{Operation, Progress, ends_with_daemon};
+use super::watcher::Watcher;
 use crate::EngineError;
 use crate::events::{Change, EventLog, OperationChange};
 
@@ -27,6 +28,11 @@ impl Subject {
     /// Of a snapshot, and of its owner's.
     pub(crate) fn of_snapshot(tag: &SnapshotTag) -> Self {
         Self { owner: tag.owner().clone(), snapshot: Some(tag.clone()), sandbox: None }
+    }
+
+    /// Of a snapshot, for `owner`, who may only look at it.
+    pub(crate) fn of_seen_snapshot(tag: &SnapshotTag, owner: Owner) -> Self {
+        Self { owner, ..Self::of_snapshot(tag) }
     }
 
     /// Of a snapshot that is taken of a sandbox, and of the snapshot's owner.
@@ -233,11 +239,11 @@ impl Operations {
         }
     }
 
-    /// Cancels whatever makes a snapshot and can be cancelled; for the daemon's end.
+    /// Cancels what the end of the daemon would leave half done.
     pub(crate) fn cancel_makers(&self) {
         for operation in self.list() {
             let runs = operation.state == OperationState::Running;
-            if runs && makes_snapshot(operation.kind) && self.cancel(&operation.id).is_ok() {
+            if runs && ends_with_daemon(operation.kind) && self.cancel(&operation.id).is_ok() {
                 tracing::info!(operation = %operation.id, "cancelled, because the daemon ends");
             }
         }
@@ -278,6 +284,13 @@ impl Running {
     pub(crate) fn progress(&self, done: u64, total: u64) {
         let progress = Some(Progress { done, total });
         self.operations.update(&self.id, |operation| operation.progress = progress);
+    }
+
+    /// For work on a thread of its own.
+    pub(crate) fn watcher(&self) -> Arc<Watcher> {
+        let (operations, id) = (Arc::clone(&self.operations), self.id.clone());
+        let tell = move |progress| operations.update(&id, |entry| entry.progress = Some(progress));
+        Arc::new(Watcher::new(tell, self.cancelled.clone()))
     }
 
     /// The error to stop with when somebody has cancelled the operation.

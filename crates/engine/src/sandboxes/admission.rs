@@ -21,8 +21,24 @@ pub struct Limits {
     pub guest_memory: Option<ByteCount>,
     /// Branches under way or waiting for their turn.
     pub branches: usize,
+    /// VMMs that stand by for sandboxes to come.
+    pub standby: usize,
     /// How much of it one owner may have.
     pub each_owner: OwnerLimits,
+    /// How much the VMM of one sandbox may use.
+    pub each_sandbox: SandboxLimits,
+}
+
+/// How much of the host the VMM of one sandbox may use at most. Where absent, as much as its guest
+/// can come to need. Nobody can ask for more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SandboxLimits {
+    /// Memory and swap.
+    pub memory: Option<ByteCount>,
+    /// Time of the processors, in thousandths of one.
+    pub millicpus: Option<u32>,
+    /// Each overlay of its disk.
+    pub disk: Option<ByteCount>,
 }
 
 /// How much one owner may have at once; no limit where absent. Admins are owners like others.
@@ -42,7 +58,9 @@ impl Default for Limits {
             sandboxes: limit::SANDBOXES_DEFAULT,
             guest_memory: None,
             branches: limit::BRANCHES_AT_ONCE_DEFAULT,
+            standby: 0,
             each_owner: OwnerLimits::default(),
+            each_sandbox: SandboxLimits::default(),
         }
     }
 }
@@ -169,6 +187,11 @@ impl Admission {
         self.place(owner, memory)
     }
 
+    /// Whether a branch is under way, or waits for its turn.
+    pub(crate) fn has_branches(&self) -> bool {
+        self.lock().branches > 0
+    }
+
     /// A place for a branch.
     pub(crate) fn branch(self: &Arc<Self>) -> Result<BranchPlace, EngineError> {
         let mut used = self.lock();
@@ -230,8 +253,7 @@ mod tests {
 
     fn limits(sandboxes: usize, mebibytes: Option<u64>, branches: usize) -> Arc<Admission> {
         let guest_memory = mebibytes.map(ByteCount::from_mib);
-        let each_owner = OwnerLimits::default();
-        Admission::new(Limits { sandboxes, guest_memory, branches, each_owner })
+        Admission::new(Limits { sandboxes, guest_memory, branches, ..Limits::default() })
     }
 
     #[test]

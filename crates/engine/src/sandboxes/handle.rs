@@ -1,20 +1,24 @@
 //! What the engine knows of a sandbox without asking its task.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use forkd_store::SnapshotManifest;
+use forkd_types::network::{Alias, NetworkName};
 use forkd_types::{LifeCycle as _, Owner, SandboxId, SandboxState};
 use forkd_vmm::VmmError;
+use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
 use super::lease::{Lease, SharedLease};
 use super::queue::{Refusal, RequestQueue, Ticket};
-use super::{Place, Request, RequestKind, UseGuard};
+use super::{Place, PortStream, Request, RequestKind, UseGuard};
 use crate::events::{Change, EventLog, SandboxChange};
 use crate::guest::{GuestAgent, GuestError, ProcessTable};
+use crate::network::VmLink;
 use crate::{EngineError, Sandbox};
 
 /// From the end of a VMM, which breaks off requests to its guest, until the sandbox's task knows.
@@ -35,6 +39,8 @@ pub(crate) struct SandboxHandle {
 struct View {
     sandbox: Sandbox,
     agent: Option<GuestAgent>,
+    /// The link of its network device, for another gateway.
+    link: Option<Arc<VmLink>>,
     /// Its place among those that there may be.
     place: Option<Place>,
     /// What it was started from, which may have been removed since.
@@ -53,7 +59,13 @@ impl SandboxHandle {
         let lease = Lease::new(sandbox.created_at, options.ttl, options.idle_timeout);
         Self {
             id: sandbox.id.clone(),
-            view: Mutex::new(View { agent: None, origin: None, sandbox, place: Some(place) }),
+            view: Mutex::new(View {
+                agent: None,
+                link: None,
+                origin: None,
+                sandbox,
+                place: Some(place),
+            }),
             queue: Mutex::default(),
             queued: Notify::new(),
             lease: SharedLease::new(lease),
@@ -73,6 +85,16 @@ impl SandboxHandle {
     /// To whom it belongs.
     pub(crate) fn owner(&self) -> Owner {
         self.lock().sandbox.options.owner.clone()
+    }
+
+    /// Its alias in each private network of this owner: none of somebody else's, or without a VM.
+    pub(crate) fn memberships(&self, owner: &Owner) -> BTreeMap<NetworkName, Alias> {
+        if !self.is_there() {
+            return BTreeMap::new();
+        }
+        let view = self.lock();
+        let options = &view.sandbox.options;
+        if options.owner == *owner { options.memberships.clone() } else { BTreeMap::new() }
     }
 
     /// A copy of what is known.
@@ -95,7 +117,7 @@ impl SandboxHandle {
 
     /// Somebody asks something of it.
     pub(crate) fn touch(&self) {
-        self.lease.with(Lease::touch);
+        self.lease.touch();
     }
 
     /// When to look whether its time is over.
@@ -155,14 +177,39 @@ impl SandboxHandle {
         }
     }
 
+    /// The gateway has refused what it wanted to reach, so many times.
+    pub(crate) fn refused(&self, times: u64) {
+        let mut view = self.lock();
+        view.sandbox.network_refusals += times;
+        let sandbox = Box::new(self.shown(&view));
+        self.events.push(Change::Sandbox(SandboxChange::Refused, sandbox));
+    }
+
     pub(crate) fn set_agent(&self, agent: GuestAgent) {
         self.lock().agent = Some(agent);
     }
 
-    /// The VM is gone: nobody can be talked to.
-    pub(crate) fn forget_agent(&self) {
-        self.lock().agent = None;
+    /// The VM is gone, or another daemon's: nobody can be talked to.
+    pub(crate) fn disconnect(&self) {
+        let mut view = self.lock();
+        (view.agent, view.link) = (None, None);
+        drop(view);
         self.processes.end_all("the sandbox ended");
+    }
+
+    /// Its network device is joined to the gateway by this link.
+    pub(crate) fn set_link(&self, link: Arc<VmLink>) {
+        self.lock().link = Some(link);
+    }
+
+    /// The link of its network device, if it has one and a VM.
+    pub(crate) fn link(&self) -> Option<Arc<VmLink>> {
+        self.lock().link.clone()
+    }
+
+    /// A stream to one of its ports, whose traffic is use of it.
+    pub(crate) fn port_stream(&self, stream: UnixStream) -> PortStream {
+        PortStream::new(stream, self.lease.clone())
     }
 
     /// The background processes that were started here.
@@ -252,7 +299,7 @@ impl SandboxHandle {
             return Err(error.into());
         }
         let sandbox = self.sandbox();
-        let limit = sandbox.options.memory_limit.filter(|_| sandbox.memory_limit_reached);
+        let limit = sandbox.limits.memory.filter(|_| sandbox.memory_limit_reached);
         Err(match limit {
             Some(limit) => VmmError::MemoryLimitReached { limit }.into(),
             None => self.not_running(),

@@ -26,7 +26,7 @@ impl Lease {
         Self { born, ttl, idle_timeout, users: 0, last_use: now }
     }
 
-    pub(super) fn touch(&mut self, now: Instant) {
+    fn touch(&mut self, now: Instant) {
         self.last_use = now;
     }
 
@@ -66,6 +66,11 @@ impl SharedLease {
     /// Changes it, or asks it.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Lease, Instant) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), Instant::now())
+    }
+
+    /// Something is asked of the sandbox now.
+    pub(super) fn touch(&self) {
+        self.with(Lease::touch);
     }
 
     /// The sandbox is used until what this gives is dropped.

@@ -3,13 +3,14 @@
 //! Only what the VMM cannot be asked for: where guest RAM is in its address space, which layers are
 //! mapped there, which files it was started from.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_store::{FileSet, SandboxOptionsRow, SandboxRow, SnapshotManifest};
 use forkd_types::ByteCount;
-use forkd_vmm::{Accelerator, BootSource, Jail, MemoryLimit};
+use forkd_vmm::{Accelerator, BootSource, Jail, VmmCgroup};
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, SandboxHandle};
@@ -29,9 +30,9 @@ pub(crate) struct MachineRecord {
     pub(crate) disk: Option<(PathBuf, ByteCount)>,
     pub(crate) hostname: String,
     pub(crate) branch_count: u64,
-    /// The cgroup that limits its memory.
-    #[serde(default, rename = "memory_group")]
-    pub(crate) memory_cgroup: Option<PathBuf>,
+    /// Its cgroups.
+    #[serde(default)]
+    pub(crate) cgroup: Option<VmmCgroup>,
     /// What it is confined to.
     #[serde(default)]
     pub(crate) jail: Option<Jail>,
@@ -44,12 +45,6 @@ impl MachineRecord {
         serde_json::from_str(text).map_err(|error| EngineError::Internal(error.to_string()))
     }
 
-    /// The limit that the VMM runs with.
-    pub(crate) fn memory_limit(&self, row: &SandboxRow) -> Option<MemoryLimit> {
-        let (bytes, cgroup) = row.options.memory_limit.zip(self.memory_cgroup.clone())?;
-        Some(MemoryLimit { bytes, cgroup })
-    }
-
     fn of(handle: &SandboxHandle, machine: &Machine) -> Self {
         let (spec, sandbox) = (machine.vm.spec(), handle.sandbox());
         Self {
@@ -60,22 +55,21 @@ impl MachineRecord {
             disk: spec.disk.as_ref().map(|disk| disk.base.clone()).zip(machine.disk),
             hostname: sandbox.hostname,
             branch_count: sandbox.branch_count,
-            memory_cgroup: spec.confinement.memory.as_ref().map(|limit| limit.cgroup.clone()),
+            cgroup: spec.confinement.cgroup.clone(),
             jail: spec.confinement.jail.clone(),
         }
     }
 }
 
-/// The row of a sandbox that has claimed `files`; with `machine` once it is handed out.
+/// The row of a sandbox that has claimed `files`.
 pub(crate) fn row_of(
     handle: &SandboxHandle,
     files: FileSet,
     process: Option<(u32, u64)>,
-    machine: Option<&Machine>,
+    machine: &Machine,
 ) -> Result<SandboxRow, EngineError> {
     let sandbox = handle.sandbox();
-    let record = machine.map(|machine| MachineRecord::of(handle, machine));
-    let text = record.map(|record| serde_json::to_string(&record)).transpose();
+    let text = serde_json::to_string(&MachineRecord::of(handle, machine));
     Ok(SandboxRow {
         id: sandbox.id,
         snapshot_tag: sandbox.snapshot_tag,
@@ -84,7 +78,7 @@ pub(crate) fn row_of(
         created_at: sandbox.created_at,
         overlays: files.overlays.into_iter().collect(),
         options: sandbox.options.into(),
-        machine: text.map_err(|error| EngineError::Internal(error.to_string()))?,
+        machine: Some(text.map_err(|error| EngineError::Internal(error.to_string()))?),
     })
 }
 
@@ -92,12 +86,14 @@ impl From<SandboxOptions> for SandboxOptionsRow {
     fn from(options: SandboxOptions) -> Self {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
+            network: options.policy(),
             owner: options.owner,
             metadata: (*options.metadata).clone(),
             ttl_ms: options.ttl.map(ms),
             idle_timeout_ms: options.idle_timeout.map(ms),
             memory_limit: options.memory_limit,
             own_network: options.own_network,
+            networks: options.memberships,
         }
     }
 }
@@ -111,12 +107,15 @@ impl From<SandboxOptionsRow> for SandboxOptions {
             idle_timeout: row.idle_timeout_ms.map(Duration::from_millis),
             memory_limit: row.memory_limit,
             own_network: row.own_network,
+            network: Some(row.network),
+            join: BTreeSet::new(),
+            memberships: row.networks,
         }
     }
 }
 
-/// The memory limit that is written down of a sandbox's VMM.
-pub(crate) fn recorded_limit(row: &SandboxRow) -> Option<MemoryLimit> {
+/// The cgroups that are written down of a sandbox's VMM.
+pub(crate) fn recorded_cgroup(row: &SandboxRow) -> Option<VmmCgroup> {
     let record: MachineRecord = serde_json::from_str(row.machine.as_deref()?).ok()?;
-    record.memory_limit(row)
+    record.cgroup
 }

@@ -1,6 +1,6 @@
 //! All sandboxes of this daemon, with their records and directories.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,16 @@ use super::record::row_of;
 use super::{Admission, Limits, Machine, SandboxHandle};
 use crate::EngineError;
 use crate::events::EventLog;
-use crate::host::{process_number, process_started, vmm_user};
+use crate::host::{has_free_user, process_number, process_started};
+use crate::network::log_folder;
 use crate::snapshots::Files;
 
 /// All sandboxes.
 #[derive(Debug)]
 pub(crate) struct Sandboxes {
     all: Mutex<BTreeMap<SandboxId, Arc<SandboxHandle>>>,
+    /// Ids of VMMs that have no sandbox yet.
+    reserved: Mutex<BTreeSet<SandboxId>>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) events: Arc<EventLog>,
     registry: Arc<Registry>,
@@ -37,7 +40,8 @@ impl Sandboxes {
         run_dir: PathBuf,
     ) -> Arc<Self> {
         let admission = Admission::new(limits);
-        Arc::new(Self { all: Mutex::default(), admission, events, registry, files, run_dir })
+        let (all, reserved) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { all, reserved, admission, events, registry, files, run_dir })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Arc<SandboxHandle>>> {
@@ -46,18 +50,38 @@ impl Sandboxes {
 
     /// An id for a new sandbox, whose VMM has a user that no other one has.
     pub(crate) fn new_id(&self) -> SandboxId {
+        self.free_id(&self.reserved())
+    }
+
+    fn reserved(&self) -> MutexGuard<'_, BTreeSet<SandboxId>> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free_id(&self, reserved: &BTreeSet<SandboxId>) -> SandboxId {
         let all = self.lock();
         loop {
             let id = SandboxId::random();
             // Ids that begin alike follow each other.
             let next = all.range(&id..).next().map(|(id, _)| id);
             let before = all.range(..&id).next_back().map(|(id, _)| id);
-            if [next, before].into_iter().flatten().all(|other| vmm_user(other) != vmm_user(&id)) {
+            if has_free_user(&id, [next, before].into_iter().flatten().chain(reserved)) {
                 return id;
             }
         }
     }
 
+    /// The same for a sandbox that may come later.
+    pub(crate) fn reserve_id(&self) -> SandboxId {
+        let mut reserved = self.reserved();
+        let id = self.free_id(&reserved);
+        reserved.insert(id.clone());
+        id
+    }
+
+    /// The sandbox with a reserved id is there, or will never be.
+    pub(crate) fn release_id(&self, id: &SandboxId) {
+        self.reserved().remove(id);
+    }
     pub(crate) fn all(&self) -> Vec<Arc<SandboxHandle>> {
         self.lock().values().cloned().collect()
     }
@@ -90,17 +114,6 @@ impl Sandboxes {
         self.registry.sandboxes()
     }
 
-    /// Writes down that a sandbox is about to have a process, or which one it has.
-    pub(crate) fn announce(
-        &self,
-        handle: &SandboxHandle,
-        vm: Option<&dyn Vm>,
-    ) -> Result<(), EngineError> {
-        let files = self.files.claimed_by(handle.id());
-        let row = row_of(handle, files, vm.and_then(process_of), None)?;
-        Ok(self.registry.put_sandbox(&row)?)
-    }
-
     /// Writes down a machine as it is now: a later daemon takes it over.
     pub(crate) fn record(
         &self,
@@ -118,8 +131,14 @@ impl Sandboxes {
         state: SandboxState,
     ) -> Result<(), EngineError> {
         let files = self.files.claimed_by(handle.id());
-        let row = row_of(handle, files, process_of(machine.vm.as_ref()), Some(machine))?;
+        let row = row_of(handle, files, process_of(machine.vm.as_ref()), machine)?;
         Ok(self.registry.put_sandbox(&SandboxRow { state, ..row })?)
+    }
+
+    /// Writes down what is wanted of a sandbox, whose machine is as it was written down.
+    pub(crate) fn record_options(&self, handle: &SandboxHandle) -> Result<(), EngineError> {
+        let options = handle.sandbox().options.into();
+        Ok(self.registry.set_sandbox_options(handle.id(), &options)?)
     }
 
     /// The directory for a VM's sockets and logs.
@@ -136,8 +155,13 @@ impl Sandboxes {
         create_directory(self.run_directory(id))
     }
 
+    /// Where the gateway logs what a sandbox reached.
+    pub(crate) fn network_log_folder(&self, id: &SandboxId) -> PathBuf {
+        log_folder(&self.run_dir, id)
+    }
+
     pub(crate) fn remove_run_directory(&self, id: &SandboxId) {
-        remove_directory(&self.run_directory(id));
+        remove_run_directory(&self.run_dir, id);
     }
 
     /// The directory for a VM's hot files.
@@ -161,8 +185,14 @@ fn create_directory(path: PathBuf) -> Result<PathBuf, EngineError> {
     Ok(path)
 }
 
+/// Removes what a VM has in the run directory.
+pub(crate) fn remove_run_directory(run_dir: &std::path::Path, id: &SandboxId) {
+    remove_directory(&run_dir.join(id.as_str()));
+    remove_directory(&log_folder(run_dir, id));
+}
+
 /// Removes a directory, which need not be there.
-pub(crate) fn remove_directory(path: &std::path::Path) {
+fn remove_directory(path: &std::path::Path) {
     if let Err(error) = fs::remove_dir_all(path)
         && error.kind() != std::io::ErrorKind::NotFound
     {

@@ -5,13 +5,23 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use forkd_store::{Registry, SnapshotFigures, SnapshotManifest, SnapshotRow, StoreError};
+use forkd_store::{
+    InheritedLimits, Registry, SnapshotFigures, SnapshotManifest, SnapshotRow, StoreError,
+};
 use forkd_types::{LifeCycle as _, OperationId, SnapshotStatus, SnapshotTag};
 use tokio::sync::Notify;
 
 use super::figures::from_figures;
 use crate::events::{Change, EventLog, SnapshotChange};
 use crate::{EngineError, Snapshot};
+
+/// What a snapshot gives on to what is started from it.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited {
+    pub(crate) limits: InheritedLimits,
+    /// See [`crate::network::InheritedNetwork`]. A branch knows it at its end.
+    pub(crate) network: Option<String>,
+}
 
 /// All snapshots. Every change goes to the registry first.
 #[derive(Debug)]
@@ -109,6 +119,7 @@ impl Catalog {
         &self,
         tag: &SnapshotTag,
         manifest: SnapshotManifest,
+        inherited: Inherited,
         maker: &OperationId,
     ) -> Result<(), EngineError> {
         let mut rows = self.lock();
@@ -124,6 +135,8 @@ impl Catalog {
             figures: None,
             error: None,
             shared: false,
+            limits: inherited.limits,
+            network: inherited.network,
         };
         self.registry.put_snapshot(&row)?;
         rows.makers.insert(tag.clone(), maker.clone());

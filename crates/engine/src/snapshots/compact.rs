@@ -15,6 +15,7 @@ use forkd_types::{OperationId, SnapshotStatus, SnapshotTag};
 use tracing::Instrument as _;
 
 use super::Snapshots;
+use super::catalog::Inherited;
 use super::parts::damaged;
 use crate::background::{blocking, turn};
 use crate::operation::{OperationKind, Running, Subject};
@@ -37,7 +38,8 @@ impl Snapshots {
             ..source.manifest
         };
         let id = OperationId::random();
-        self.reserve(to, manifest, &id)?;
+        let inherited = Inherited { limits: source.limits, network: source.network };
+        self.reserve(to, manifest, inherited, &id)?;
         let subject = Subject::of_snapshot(to);
         let operation = self.operations.start(id, OperationKind::Compact, subject);
         let span = tracing::info_span!("compact", snapshot = %to, operation = %operation.id());
@@ -116,13 +118,14 @@ impl Snapshots {
         let device_state = self.require_device_state(source)?;
         let chain = self.open_layers(source)?;
         let disk = self.image_of(source)?.root_disk;
-        self.require_overlays(source)?;
         operation.check()?;
         // The disk first: it is the smaller part, and can fail for more reasons.
         operation.step("merge the disk");
         if let Some((base, bytes)) = disk {
-            let overlays = &source.manifest.overlays;
-            made.overlays.insert(self.files.merge_overlays(&base, bytes, overlays)?);
+            self.require_overlays(source, &base)?;
+            let (overlays, copier) = (&source.manifest.overlays, self.disk_tool.copier(bytes));
+            let merged = self.files.merge_overlays(&base, bytes, overlays, &copier)?;
+            made.overlays.insert(merged);
         }
         operation.check()?;
         operation.step("merge the memory");

@@ -5,6 +5,8 @@
 //! catalog   rows, statuses, tags; owns the registry's part     files   who needs which file
 //! parts     a snapshot's parts, opened or refused by name      view    quick mapping of a chain
 //! publish   makes it durable                                   compact makes it independent
+//! export    as one file for another daemon                      import  from such a file
+//! keys      who signs such files, and whom to trust
 //! recheck   after a start: hot copies, checksums              disk_quota what an owner may occupy
 //! ```
 //!
@@ -16,15 +18,23 @@
 mod catalog;
 mod compact;
 mod disk_quota;
+mod export;
 mod figures;
 mod files;
+mod import;
+mod keys;
 mod parts;
 mod publish;
 mod recheck;
 mod state;
 mod view;
 
-pub(crate) use catalog::Catalog;
+pub(crate) use catalog::{Catalog, Inherited};
+pub use export::Exported;
+pub(crate) use export::Label;
 pub(crate) use figures::to_figures;
 pub(crate) use files::Files;
+pub use import::{ImportRequest, Trust};
+pub(crate) use keys::Keys;
+pub use keys::TrustedKey;
 pub(crate) use state::{Snapshots, SnapshotsConfig};

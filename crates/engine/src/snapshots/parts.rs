@@ -1,10 +1,11 @@
 //! The parts of a snapshot: opened for use, or refused by name.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use forkd_store::{Layer, SnapshotRow, StoreError};
 use forkd_types::SnapshotTag;
+use forkd_vmm::CONFINED_BASE;
 
 use super::Snapshots;
 use crate::EngineError;
@@ -14,25 +15,33 @@ use crate::host::Image;
 const IMAGE: &str = "the image";
 
 impl Snapshots {
-    /// The image that a snapshot goes back to, as it was then.
+    /// The image that a snapshot goes back to, as it was then. Blocks.
     pub(crate) fn image_of(&self, row: &SnapshotRow) -> Result<Image, EngineError> {
-        let image = self.images.find(&row.manifest.image)?;
-        if image.content_hash == row.manifest.image_hash {
-            return Ok(image);
-        }
-        Err(EngineError::SnapshotDamaged {
-            tag: row.tag.clone(),
-            what: IMAGE,
-            layer: image.name,
-            state: "not the one that it was made from: it was built again".to_owned(),
-        })
+        let image = self.images.of_snapshot(&row.manifest)?;
+        let state = match image.content_hash == row.manifest.image_hash {
+            true => self.images.check(&image).err().map(|problem| format!("damaged: {problem}")),
+            false => Some("not the one that it was made from: it was built again".to_owned()),
+        };
+        let Some(state) = state else { return Ok(image) };
+        let (tag, layer) = (row.tag.clone(), image.name);
+        Err(EngineError::SnapshotDamaged { tag, what: IMAGE, layer, state })
     }
 
-    /// Refuses by name a snapshot of which a disk overlay is missing or damaged.
-    pub(crate) fn require_overlays(&self, row: &SnapshotRow) -> Result<(), EngineError> {
+    /// Refuses by name a snapshot of which a disk overlay is missing or damaged, or says that it
+    /// lies over anything but the base image at `base`.
+    pub(crate) fn require_overlays(
+        &self,
+        row: &SnapshotRow,
+        base: &Path,
+    ) -> Result<(), EngineError> {
+        let names = [base, Path::new(CONFINED_BASE)];
         for id in &row.manifest.overlays {
             let sum = row.manifest.overlay_checksums.get(id);
-            self.files.require_overlay(id, sum).map_err(|error| damaged(row, error))?;
+            let required = self.files.require_overlay(id, sum).and_then(|header| {
+                let refused = |how| StoreError::OverlayRefused { id: id.clone(), how };
+                header.require_backing(&names).map_err(refused)
+            });
+            required.map_err(|error| damaged(row, error))?;
         }
         Ok(())
     }
@@ -87,6 +96,9 @@ pub(super) fn damaged_part(row: &SnapshotRow, error: &StoreError) -> Option<Engi
             ("the device state", id.as_str(), how.clone())
         }
         StoreError::OverlayDamaged { id, how } => ("the disk overlay", id.as_str(), how.clone()),
+        StoreError::OverlayRefused { id, how } => {
+            ("the disk overlay", id.as_str(), format!("refused: {how}"))
+        }
         _ => return None,
     };
     let (tag, layer) = (row.tag.clone(), id.to_string());

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forkd_store::{Layer, SnapshotManifest, StoreError};
-use forkd_types::{ByteCount, LayerId, OperationId, SnapshotStatus, SnapshotTag};
+use forkd_types::{ByteCount, LayerId, OperationId, SnapshotStatus, SnapshotTag, limit};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{Catalog, Files};
+use super::catalog::Inherited;
+use super::{Catalog, Files, Keys};
 use crate::background::Background;
-use crate::host::Images;
+use crate::host::{DiskTool, Images};
 use crate::operation::Operations;
 use crate::{BranchProbe, EngineError};
 
@@ -19,6 +20,7 @@ pub(crate) struct Snapshots {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) files: Arc<Files>,
     pub(super) images: Images,
+    pub(super) disk_tool: Arc<DiskTool>,
     pub(super) operations: Arc<Operations>,
     pub(super) background: Background,
     pub(super) probe: Option<Arc<dyn BranchProbe>>,
@@ -30,6 +32,12 @@ pub(crate) struct Snapshots {
     pub(super) publishing: Semaphore,
     /// One snapshot is compacted at a time: each may need as much room as all layers below it.
     pub(super) compacting: Semaphore,
+    /// Few snapshots are exported, or imported, at a time: each holds a thread for as long as its
+    /// client takes.
+    pub(crate) exporting: Arc<Semaphore>,
+    pub(super) importing: Semaphore,
+    /// Who signs what is exported, and whose exports are imported.
+    pub(crate) keys: Keys,
     /// One mapping view is made at a time in the background.
     pub(super) viewing: Semaphore,
     /// Cancelled when the snapshots that were there at the start have been checked.
@@ -41,11 +49,13 @@ pub(crate) struct SnapshotsConfig {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) files: Arc<Files>,
     pub(crate) images: Images,
+    pub(crate) disk_tool: Arc<DiskTool>,
     pub(crate) operations: Arc<Operations>,
     pub(crate) background: Background,
     pub(crate) probe: Option<Arc<dyn BranchProbe>>,
     /// What the snapshots of one owner may occupy.
     pub(crate) disk_of_owner: Option<ByteCount>,
+    pub(crate) keys: Keys,
 }
 
 impl Snapshots {
@@ -54,15 +64,18 @@ impl Snapshots {
             catalog,
             files,
             images,
+            disk_tool,
             operations,
             background,
             probe,
             disk_of_owner,
+            keys,
         } = config;
         Arc::new(Self {
             catalog,
             files,
             images,
+            disk_tool,
             operations,
             background,
             probe,
@@ -70,6 +83,9 @@ impl Snapshots {
             reserving: Mutex::default(),
             publishing: Semaphore::new(1),
             compacting: Semaphore::new(1),
+            exporting: Arc::new(Semaphore::new(limit::ARTIFACTS_AT_ONCE)),
+            importing: Semaphore::new(limit::ARTIFACTS_AT_ONCE),
+            keys,
             viewing: Semaphore::new(1),
             checked: CancellationToken::new(),
         })
@@ -90,6 +106,7 @@ impl Snapshots {
         &self,
         tag: &SnapshotTag,
         manifest: SnapshotManifest,
+        inherited: Inherited,
         maker: &OperationId,
     ) -> Result<(), EngineError> {
         let failed = self.catalog.get(tag).ok().filter(|row| row.status == SnapshotStatus::Failed);
@@ -99,7 +116,7 @@ impl Snapshots {
         }
         let _one_at_a_time = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_disk_of(tag.owner(), manifest.memory)?;
-        self.catalog.reserve(tag, manifest, maker)
+        self.catalog.reserve(tag, manifest, inherited, maker)
     }
 
     /// Removes a snapshot, and the files that nobody else needs.

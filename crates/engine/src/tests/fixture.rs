@@ -9,10 +9,10 @@ use forkd_store::{FileSet, watch_failpoints};
 use forkd_types::{BranchMode, ByteCount, PageIndex, SandboxId, SandboxState, SnapshotTag};
 use forkd_vmm::fake::{FakeDriver, Script};
 
-use crate::fake::{self, Guests, IMAGE};
+use crate::fake::{self, Guests, IMAGE, Ports};
 use crate::{
     Branch, BranchProbe, BranchRequest, Engine, EngineConfig, EngineError, Limits, NoProgress,
-    Sandbox, TemplateRequest, Wait,
+    Sandbox, TemplateImage, TemplateRequest, Wait,
 };
 
 /// Longest wait for something that must happen soon; never reached when all is well.
@@ -22,8 +22,8 @@ pub(super) const PAGE: PageIndex = PageIndex::new(7);
 const MEMORY: ByteCount = ByteCount::from_mib(64);
 
 thread_local! {
-    /// Rows of sandboxes that this thread writes are refused, as by a full disk.
-    static NO_ROWS: Cell<bool> = const { Cell::new(false) };
+    /// After so many, rows of sandboxes that this thread writes are refused, as by a full disk.
+    static ROWS_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 /// While this exists, no sandbox can be written down by this thread. In a test on one thread that
@@ -32,23 +32,32 @@ pub(super) struct NoRows;
 
 impl NoRows {
     pub(super) fn begin() -> Self {
+        Self::after(0)
+    }
+
+    /// After so many rows.
+    pub(super) fn after(rows: u32) -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(|| {
             watch_failpoints(|point| match point {
-                forkd_store::Failpoint::RowChanging("sandbox") if NO_ROWS.get() => {
-                    Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
-                }
+                forkd_store::Failpoint::RowChanging("sandbox") => match ROWS_LEFT.get() {
+                    Some(0) => Err(std::io::Error::from(std::io::ErrorKind::StorageFull)),
+                    left => {
+                        ROWS_LEFT.set(left.map(|left| left - 1));
+                        Ok(())
+                    }
+                },
                 _ => Ok(()),
             });
         });
-        NO_ROWS.set(true);
+        ROWS_LEFT.set(Some(rows));
         Self
     }
 }
 
 impl Drop for NoRows {
     fn drop(&mut self) {
-        NO_ROWS.set(false);
+        ROWS_LEFT.set(None);
     }
 }
 
@@ -57,6 +66,7 @@ pub(super) struct Fixture {
     pub(super) engine: Engine,
     pub(super) driver: Arc<FakeDriver>,
     pub(super) guests: Arc<Guests>,
+    pub(super) ports: Arc<Ports>,
     pub(super) config: EngineConfig,
     _directory: tempfile::TempDir,
 }
@@ -81,9 +91,10 @@ impl Fixture {
         let guests = Arc::new(Guests::default());
         let served = Arc::clone(&guests);
         let driver = FakeDriver::new(move |port| fake::serve(&served, &port));
-        let engine = fake::open(&config, &driver).await.unwrap();
+        let ports = Arc::new(Ports::default());
+        let engine = fake::open(&config, &driver, &ports).await.unwrap();
         engine.build_template(template("t"), Arc::new(NoProgress)).await.unwrap();
-        Self { engine, driver, guests, config, _directory: directory }
+        Self { engine, driver, guests, ports, config, _directory: directory }
     }
 
     pub(super) fn script(&self) -> &Script {
@@ -131,7 +142,7 @@ impl Fixture {
     /// Another engine on the same directories and VMs. The present one has let go of them, or is
     /// taken for dead.
     pub(super) async fn next_engine(&mut self) {
-        self.engine = fake::open(&self.config, &self.driver).await.unwrap();
+        self.engine = fake::open(&self.config, &self.driver, &self.ports).await.unwrap();
     }
 
     /// The layers and overlays that lie in the store.
@@ -163,11 +174,11 @@ pub(super) fn tag(name: &str) -> SnapshotTag {
 
 /// A template that asks for nothing special.
 pub(super) fn template(name: &str) -> TemplateRequest {
-    let (tag, image) = (tag(name), IMAGE.to_owned());
+    let (tag, image) = (tag(name), TemplateImage::Named(IMAGE.to_owned()));
     TemplateRequest { tag, image, memory: MEMORY, vcpus: 1, warm: Vec::new(), shared: false }
 }
 
 pub(super) fn request(name: &str) -> BranchRequest {
     let (mode, wait) = (BranchMode::Diff, Wait::UntilReady);
-    BranchRequest { tag: Some(tag(name)), mode, children: 0, wait }
+    BranchRequest { tag: Some(tag(name)), mode, children: 0, network: None, join: None, wait }
 }

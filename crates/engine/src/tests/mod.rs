@@ -3,9 +3,14 @@
 //! dies, at each call.
 
 mod adoption;
+mod artifacts;
 mod branch;
 mod fixture;
+mod network;
 mod owners;
+mod ports;
+mod private_networks;
 mod snapshots;
+mod standby;
 mod start;
 mod task;

@@ -1,8 +1,9 @@
 //! A start that fails leaves nothing, wherever it fails.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use forkd_types::{ByteCount, SandboxState};
+use forkd_types::{ByteCount, SandboxState, StartPhase};
 use forkd_vmm::fake::{Call, Fault};
 
 use super::fixture::{Fixture, NoRows, Wishes, tag};
@@ -13,6 +14,9 @@ async fn a_child_has_the_memory_of_its_template_and_runs() {
     let lab = Fixture::new().await;
     let child = lab.child().await;
     assert_eq!(lab.state(&child.id), SandboxState::Running);
+    let phases: Vec<_> = child.start_phases.iter().collect();
+    assert!(phases.iter().map(|(phase, _)| *phase).eq(StartPhase::ALL), "{phases:?}");
+    assert_eq!(child.started_in, Some(phases.iter().map(|(_, took)| *took).sum::<Duration>()));
     let booted = lab.driver.read(lab.pid(&child.id), forkd_types::PageIndex::new(0)).unwrap();
     assert_eq!(&booted.to_le_bytes()[..6], b"booted");
     lab.engine.remove_sandbox(&child.id).await.unwrap();
@@ -22,7 +26,7 @@ async fn a_child_has_the_memory_of_its_template_and_runs() {
 #[tokio::test]
 async fn a_vmm_that_refuses_or_dies_at_any_call_of_a_start_leaves_nothing() {
     let lab = Fixture::new().await;
-    for call in [Call::Start, Call::Load, Call::Resume] {
+    for call in [Call::Start, Call::Map, Call::Load, Call::Resume] {
         for fault in [Fault::Refusal, Fault::Death] {
             lab.script().fault(call, fault);
             let error = lab.engine.fork(&tag("t"), 1).await.unwrap_err();
@@ -94,7 +98,7 @@ async fn places_come_back_from_failed_starts_and_with_removed_sandboxes() {
 #[tokio::test]
 async fn a_sandbox_whose_time_is_over_is_removed() {
     let lab = Fixture::new().await;
-    let ttl = Some(std::time::Duration::from_millis(1));
+    let ttl = Some(Duration::from_millis(1));
     let options = crate::SandboxOptions { ttl, ..Default::default() };
     lab.engine.fork_with(&tag("t"), 1, options).await.unwrap();
     lab.until("it is removed", || lab.engine.sandboxes().is_empty()).await;

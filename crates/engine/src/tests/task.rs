@@ -111,7 +111,7 @@ async fn a_rollback_gives_the_memory_of_the_snapshot_and_drops_what_came_after()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rollback_that_fails_leaves_a_dead_sandbox_without_a_vm() {
-    for call in [Call::Start, Call::Load, Call::Resume, Call::ExitWatch] {
+    for call in [Call::Start, Call::Map, Call::Load, Call::Resume, Call::ExitWatch] {
         let lab = Fixture::new().await;
         let id = lab.child().await.id;
         lab.script().fault(call, Fault::Refusal);
@@ -124,14 +124,46 @@ async fn a_rollback_that_fails_leaves_a_dead_sandbox_without_a_vm() {
 }
 
 #[tokio::test]
-async fn a_rollback_that_cannot_be_written_down_leaves_no_vm() {
+async fn a_rollback_that_cannot_be_written_down_does_not_begin() {
+    let lab = Fixture::new().await;
+    let id = lab.child().await.id;
+    let before = lab.pid(&id);
+    {
+        let _full = NoRows::begin();
+        lab.engine.roll_back_sandbox(&id, &tag("t")).await.unwrap_err();
+    }
+    assert_eq!((lab.state(&id), lab.pid(&id)), (SandboxState::Running, before));
+    assert_eq!(lab.driver.run_state(before), Some(RunState::Running));
+    lab.engine.roll_back_sandbox(&id, &tag("t")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_rollback_whose_end_cannot_be_written_down_leaves_no_vm() {
     let lab = Fixture::new().await;
     let id = lab.child().await.id;
     {
-        let _full = NoRows::begin();
+        let _full = NoRows::after(1);
         lab.engine.roll_back_sandbox(&id, &tag("t")).await.unwrap_err();
     }
     assert_eq!((lab.state(&id), lab.driver.living()), (SandboxState::Dead, 0));
     lab.engine.remove_sandbox(&id).await.unwrap();
     lab.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rollback_that_its_engine_did_not_live_to_end_leaves_a_dead_sandbox_without_a_vm() {
+    let mut lab = Fixture::new().await;
+    let id = lab.child().await.id;
+    let before = lab.pid(&id);
+    lab.script().fault(Call::Load, Fault::Silence);
+    let (engine, rolled) = (lab.engine.clone(), id.clone());
+    let rollback = tokio::spawn(async move { engine.roll_back_sandbox(&rolled, &tag("t")).await });
+    let replaced = || lab.driver.living() == 1 && lab.driver.run_state(before).is_none();
+    lab.until("the VM is replaced", replaced).await;
+    lab.next_engine().await;
+    assert_eq!(lab.state(&id), SandboxState::Dead);
+    assert!(lab.engine.sandbox(&id).unwrap().error.unwrap().contains("rolled back"));
+    lab.until("its VM ends", || lab.driver.living() == 0).await;
+    lab.script().speak();
+    rollback.await.unwrap().unwrap_err();
 }

@@ -13,7 +13,9 @@ use forkd_types::SnapshotStatus;
 
 use crate::child::{Death, ORDER, Order};
 use crate::log::{self, Line};
-use crate::model::{Content, Dice, Entry, History, PAGE, PAGES, Rows, file_bytes, page_bytes};
+use crate::model::{
+    Content, Dice, Entry, History, PAGE, PAGES, Rows, file_bytes, overlay_bytes, page_bytes,
+};
 use crate::power;
 
 /// Failpoints that a process reaches at most before it is killed at one.
@@ -212,7 +214,7 @@ impl Scene {
         }
         for (id, number) in &content.disk {
             let found = fs::read(files.overlay(id)).unwrap();
-            assert!(found == file_bytes(*number), "{what}: {tag}: overlay {id} is another");
+            assert!(found == overlay_bytes(*number), "{what}: {tag}: overlay {id} is another");
         }
         let top = row.manifest.layers.last().unwrap();
         let checksum = row.manifest.device_state.as_ref();

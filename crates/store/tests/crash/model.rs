@@ -60,7 +60,16 @@ pub(crate) fn page_bytes(number: u64, page: usize) -> Vec<u8> {
     }
 }
 
-/// The bytes of an overlay or of device state.
+/// The bytes of an overlay: a header of qcow2 that names no other file, and others.
+pub(crate) fn overlay_bytes(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 120];
+    bytes[..4].copy_from_slice(b"QFI\xfb");
+    (bytes[7], bytes[103]) = (3, 112);
+    bytes.extend(file_bytes(number));
+    bytes
+}
+
+/// The bytes of device state.
 pub(crate) fn file_bytes(number: u64) -> Vec<u8> {
     let length = 1000 + usize::try_from(number % 20_000).unwrap();
     bytes(number, length)

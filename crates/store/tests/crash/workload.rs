@@ -16,7 +16,9 @@ use forkd_types::{
 };
 
 use crate::log::{Line, Log};
-use crate::model::{Change, Content, Dice, PAGE, PAGES, file_bytes, mixed, page_bytes};
+use crate::model::{
+    Change, Content, Dice, PAGE, PAGES, file_bytes, mixed, overlay_bytes, page_bytes,
+};
 
 /// More are removed.
 const SNAPSHOTS_MAX: usize = 8;
@@ -199,7 +201,7 @@ impl Workload {
     fn write_overlay(&self, id: &OverlayId, number: u64) -> Result<(), StoreError> {
         let path = self.files.overlay(id);
         self.log.line(&Line::Making(path.clone()));
-        fs::write(&path, file_bytes(number)).unwrap();
+        fs::write(&path, overlay_bytes(number)).unwrap();
         self.log.line(&Line::Written(path));
         Ok(())
     }
@@ -336,6 +338,8 @@ fn blank_row(tag: &SnapshotTag, content: String, parent: Option<SnapshotTag>) ->
             overlays: Vec::new(),
             overlay_checksums: BTreeMap::new(),
             device_state: None,
+            network_device: false,
+            gateway_certificate: None,
             machine: MachineIdentity {
                 vmm_version: "0".to_owned(),
                 accelerator: "none".to_owned(),
@@ -347,6 +351,8 @@ fn blank_row(tag: &SnapshotTag, content: String, parent: Option<SnapshotTag>) ->
         figures: None,
         error: None,
         shared: false,
+        limits: forkd_store::InheritedLimits::default(),
+        network: None,
     }
 }
 

@@ -1,52 +1,145 @@
-//! Where this process may make cgroups that limit memory.
+//! Where this process may make cgroups, and which controllers they have.
 //!
 //! ```text
-//! version 1: <own group>/...               where the mount can be written
+//! version 1: <own group>/...               for each controller, where the mount can be written
 //! version 2: <unit>/daemon   own group     -> <unit>/...     (systemd: DelegateSubgroup=daemon)
 //!            any other                     -> <root>/...     where this process may write there
 //!            nobody else in the own group  -> <own>/daemon for this process, <own>/... for others
+//!                                             (not in the group of a unit)
 //! ```
 //!
-//! With version 2 a group that has processes cannot limit those below it. The root is an exception;
-//! it comes second because groups there do not count as the daemon's, but a service manager can
-//! start the daemon anew in the group that it knows, which it could not after the third way.
+//! A host may have some controllers in version 1 and the others in version 2. With version 2 a
+//! group that has processes cannot limit those below it. The root is an exception; it comes second
+//! because groups there do not count as the daemon's, but a service manager can start the daemon
+//! anew in the group that it knows, which it could not after the third way.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// The subgroup of a unit's group that the daemon itself is in.
 const DAEMON: &str = "daemon";
-const CONTROLLER: &str = "memory";
 
-/// Which cgroups have the memory controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a cgroup can limit or share out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Controller {
+    /// Memory and swap.
+    Memory,
+    /// Time of the processors.
+    Cpu,
+    /// Processes and threads.
+    Pids,
+    /// Time of block devices.
+    Io,
+}
+
+impl Controller {
+    /// The most important first.
+    pub const ALL: [Self; 4] = [Self::Memory, Self::Cpu, Self::Pids, Self::Io];
+
+    /// Its name in `cgroup.controllers` of version 2, and in errors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+            Self::Pids => "pids",
+            Self::Io => "io",
+        }
+    }
+
+    const fn name_in_version_one(self) -> &'static str {
+        match self {
+            Self::Io => "blkio",
+            other => other.name(),
+        }
+    }
+}
+
+/// The interface of a group's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Version {
     One,
     Two,
 }
 
-impl Version {
-    /// Of the hierarchy that a group is in.
-    pub(super) fn of(group: &Path) -> Self {
-        if group.join("memory.limit_in_bytes").exists() { Self::One } else { Self::Two }
-    }
+/// A group below which this process may make others, and what those can limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hierarchy {
+    pub(super) version: Version,
+    pub(super) base: PathBuf,
+    /// Never empty.
+    pub(super) controllers: Vec<Controller>,
 }
 
-/// A group below which this process may make others.
-pub(super) fn find() -> Result<PathBuf, String> {
+/// What this process may make, and what it may not for which reason.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) hierarchies: Vec<Hierarchy>,
+    pub(super) missing: Vec<(Controller, String)>,
+}
+
+/// Looks for groups with each controller below which this process may make others.
+pub(super) fn find() -> Found {
     let read = |path: &str| {
         fs::read_to_string(path).map_err(|error| format!("`{path}` cannot be read: {error}"))
     };
-    let (groups, mounts) = (read("/proc/self/cgroup")?, read("/proc/self/mountinfo")?);
-    let own = own_group(&groups, &mounts)?;
-    match own.version {
-        Version::One => require_writable(&own.path).map(|()| own.path),
-        Version::Two => find_in_two(&own),
+    match read("/proc/self/cgroup").and_then(|groups| Ok((groups, read("/proc/self/mountinfo")?))) {
+        Ok((groups, mounts)) => find_in(&groups, &mounts),
+        Err(reason) => {
+            let missing = Controller::ALL.map(|controller| (controller, reason.clone())).into();
+            Found { missing, ..Found::default() }
+        }
     }
 }
 
-/// The group of this process in the hierarchy that has the memory controller.
+fn find_in(groups: &str, mounts: &str) -> Found {
+    let mut found = Found::default();
+    let mut in_two: Vec<(Controller, OwnGroup)> = Vec::new();
+    for controller in Controller::ALL {
+        let own = own_group(groups, mounts, controller);
+        match own.and_then(|own| require_writable(&own.path).map(|()| own)) {
+            Ok(own) if own.version == Version::Two => in_two.push((controller, own)),
+            Ok(own) => found.add(Version::One, own.path, controller),
+            Err(reason) => found.missing.push((controller, reason)),
+        }
+    }
+    let wanted: Vec<Controller> = in_two.iter().map(|(controller, _)| *controller).collect();
+    let Some((_, own)) = in_two.first() else { return found };
+    match find_in_two(own, &wanted) {
+        Ok((base, given)) => {
+            for controller in wanted {
+                if given.contains(&controller) {
+                    found.add(Version::Two, base.clone(), controller);
+                } else {
+                    found.missing.push((controller, not_delegated(controller, &base)));
+                }
+            }
+        }
+        Err(reason) => {
+            found.missing.extend(wanted.into_iter().map(|controller| (controller, reason.clone())));
+        }
+    }
+    found
+}
+
+impl Found {
+    fn add(&mut self, version: Version, base: PathBuf, controller: Controller) {
+        match self.hierarchies.iter_mut().find(|known| known.base == base) {
+            Some(known) => known.controllers.push(controller),
+            None => {
+                let controllers = vec![controller];
+                self.hierarchies.push(Hierarchy { version, base, controllers });
+            }
+        }
+    }
+}
+
+/// The group of this process in the hierarchy that has a controller.
 #[derive(Debug, PartialEq, Eq)]
 struct OwnGroup {
     version: Version,
@@ -55,15 +148,16 @@ struct OwnGroup {
 }
 
 /// Reads `/proc/self/cgroup` and `/proc/self/mountinfo` (`cgroups(7)`, `proc(5)`).
-fn own_group(groups: &str, mounts: &str) -> Result<OwnGroup, String> {
+fn own_group(groups: &str, mounts: &str, controller: Controller) -> Result<OwnGroup, String> {
     let lines = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
         Some((controllers, path))
     });
+    let wanted = controller.name_in_version_one();
     let mut found = None;
     for (controllers, path) in lines {
-        if controllers.split(',').any(|name| name == CONTROLLER) {
+        if controllers.split(',').any(|name| name == wanted) {
             found = Some((Version::One, path));
             break;
         }
@@ -72,9 +166,9 @@ fn own_group(groups: &str, mounts: &str) -> Result<OwnGroup, String> {
         }
     }
     let (version, path) = found.ok_or("this kernel has no cgroups")?;
-    let mount = mounts.lines().find_map(|line| mount_of(line, version, path));
+    let mount = mounts.lines().find_map(|line| mount_of(line, version, wanted, path));
     let (root, path) = mount.ok_or_else(|| match version {
-        Version::One => format!("the memory controller's group `{path}` is not mounted"),
+        Version::One => format!("the {wanted} controller's group `{path}` is not mounted"),
         Version::Two => format!("the cgroup `{path}` is not mounted"),
     })?;
     Ok(OwnGroup { version, path, root })
@@ -82,14 +176,19 @@ fn own_group(groups: &str, mounts: &str) -> Result<OwnGroup, String> {
 
 /// The mount point in a line of mountinfo and the group's directory below it, if the group is
 /// there.
-fn mount_of(line: &str, version: Version, group: &str) -> Option<(PathBuf, PathBuf)> {
+fn mount_of(
+    line: &str,
+    version: Version,
+    controller: &str,
+    group: &str,
+) -> Option<(PathBuf, PathBuf)> {
     let (mount, filesystem) = line.split_once(" - ")?;
     let mut mount = mount.split(' ').skip(3);
     let (root, point) = (mount.next()?, mount.next()?);
     let mut filesystem = filesystem.split(' ');
     let (kind, options) = (filesystem.next()?, filesystem.nth(1)?);
     let fits = match version {
-        Version::One => kind == "cgroup" && options.split(',').any(|option| option == CONTROLLER),
+        Version::One => kind == "cgroup" && options.split(',').any(|option| option == controller),
         Version::Two => kind == "cgroup2",
     };
     let below = Path::new(group).strip_prefix(root).ok()?;
@@ -107,41 +206,83 @@ fn show(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn find_in_two(own: &OwnGroup) -> Result<PathBuf, String> {
+fn not_delegated(controller: Controller, group: &Path) -> String {
+    format!("the {} controller is not delegated to `{}`", controller.name(), show(group))
+}
+
+/// A place that gives the first of the controllers `wanted`, and which of them it gives.
+fn find_in_two(
+    own: &OwnGroup,
+    wanted: &[Controller],
+) -> Result<(PathBuf, Vec<Controller>), String> {
     let unit = own.path.parent().filter(|_| own.path.ends_with(DAEMON));
     if let Some(unit) = unit
         && unit.starts_with(&own.root)
-        && offer(unit).is_ok()
+        && let Ok(given) = offer(unit, wanted)
     {
-        return Ok(unit.to_owned());
+        return Ok((unit.to_owned(), given));
     }
-    let Err(at_root) = offer(&own.root) else { return Ok(own.root.clone()) };
-    match make_room(&own.path) {
-        Ok(()) => Ok(own.path.clone()),
+    let at_root = match offer(&own.root, wanted) {
+        Ok(given) => return Ok((own.root.clone(), given)),
+        Err(problem) => problem,
+    };
+    match make_room(&own.path, wanted).and_then(|()| offer(&own.path, wanted)) {
+        Ok(given) => Ok((own.path.clone(), given)),
         Err(problem) if own.path == own.root => Err(problem),
         Err(problem) => Err(format!("{problem}; {at_root}")),
     }
 }
 
-/// Makes a group of version 2 give the memory controller to those below it.
-fn offer(group: &Path) -> Result<(), String> {
+/// Makes a group of version 2 give controllers to those below it: the first of `wanted`, and those
+/// of the others that it can.
+fn offer(group: &Path, wanted: &[Controller]) -> Result<Vec<Controller>, String> {
     require_writable(group)?;
-    let read = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default();
-    let has = |text: &str| text.split_ascii_whitespace().any(|name| name == CONTROLLER);
-    if !has(&read("cgroup.controllers")) {
-        return Err(format!("the memory controller is not delegated to `{}`", show(group)));
+    let mut given = Vec::new();
+    for (index, &controller) in wanted.iter().enumerate() {
+        match give(group, controller) {
+            Ok(()) => given.push(controller),
+            Err(problem) if index == 0 => return Err(problem),
+            Err(_) => {}
+        }
     }
-    if has(&read("cgroup.subtree_control")) {
+    Ok(given)
+}
+
+fn give(group: &Path, controller: Controller) -> Result<(), String> {
+    let name = controller.name();
+    if !lists(group, "cgroup.controllers", controller) {
+        return Err(not_delegated(controller, group));
+    }
+    if lists(group, "cgroup.subtree_control", controller) {
         return Ok(());
     }
-    append(&group.join("cgroup.subtree_control"), "+memory").map_err(|error| {
-        format!("`{}` does not give its memory controller to groups below: {error}", show(group))
+    append(&group.join("cgroup.subtree_control"), &format!("+{name}")).map_err(|error| {
+        format!("`{}` does not give its {name} controller to groups below: {error}", show(group))
     })
 }
 
-/// Moves this process below its group, if nobody else is in it.
-fn make_room(own: &Path) -> Result<(), String> {
+fn lists(group: &Path, file: &str, controller: Controller) -> bool {
+    let text = fs::read_to_string(group.join(file)).unwrap_or_default();
+    text.split_ascii_whitespace().any(|name| name == controller.name())
+}
+
+/// Moves this process below its group, if nobody else is in it and the group has the first of the
+/// controllers `wanted` to give.
+fn make_room(own: &Path, wanted: &[Controller]) -> Result<(), String> {
     require_writable(own)?;
+    if own.extension().is_some_and(|kind| kind == "service") {
+        // A service manager starts the next daemon in this very group, which nobody can enter any
+        // more once those below it have controllers.
+        return Err(format!(
+            "the cgroup `{}` is a unit's, which needs DelegateSubgroup={DAEMON} (systemd 254)",
+            show(own)
+        ));
+    }
+    if let Some(&first) = wanted.first()
+        && !lists(own, "cgroup.controllers", first)
+    {
+        return Err(not_delegated(first, own));
+    }
     let members = fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default();
     let me = std::process::id().to_string();
     if members.lines().any(|member| member != me) {
@@ -152,8 +293,7 @@ fn make_room(own: &Path) -> Result<(), String> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => append(&below.join("cgroup.procs"), "0"),
     };
-    moved.map_err(|error| format!("`{}` cannot be entered: {error}", show(&below)))?;
-    offer(own)
+    moved.map_err(|error| format!("`{}` cannot be entered: {error}", show(&below)))
 }
 
 fn append(path: &Path, text: &str) -> io::Result<()> {
@@ -171,7 +311,7 @@ mod tests {
 ";
 
     fn own(groups: &str, mounts: &str) -> Result<(Version, String), String> {
-        own_group(groups, mounts).map(|own| (own.version, show(&own.path)))
+        own_group(groups, mounts, Controller::Memory).map(|own| (own.version, show(&own.path)))
     }
 
     #[test]
@@ -187,6 +327,29 @@ mod tests {
         let mounts = "30 24 0:26 /docker/7 /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
         let inside = own("0::/docker/7/job\n", mounts).unwrap();
         assert_eq!(inside, (Version::Two, "/sys/fs/cgroup/job".to_owned()));
+    }
+
+    #[test]
+    fn each_controller_is_found_in_its_own_hierarchy_or_missed_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["memory", "cpu,cpuacct"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        group(&at("two"), "pids", "", "");
+        let mount =
+            |name: &str, rest: &str| format!("1 2 0:3 / {} rw - {rest}\n", at(name).display());
+        let mounts = mount("memory", "cgroup cgroup rw,memory")
+            + &mount("cpu,cpuacct", "cgroup cgroup rw,cpu,cpuacct")
+            + &mount("two", "cgroup2 cgroup2 rw");
+        let found = find_in("2:memory:/\n1:cpu,cpuacct:/\n0::/\n", &mounts);
+        let bases: Vec<_> = found.hierarchies.iter().map(|one| (one.version, &one.base)).collect();
+        let (memory, cpu) = (at("memory"), at("cpu,cpuacct"));
+        let (one, two) = ((Version::One, &memory), (Version::One, &cpu));
+        assert_eq!(bases, [one, two, (Version::Two, &at("two"))]);
+        assert_eq!(found.hierarchies[2].controllers, [Controller::Pids]);
+        let [(Controller::Io, reason)] = &found.missing[..] else { panic!("{found:?}") };
+        assert!(reason.contains("io controller is not delegated"), "{reason}");
     }
 
     #[test]
@@ -216,26 +379,35 @@ mod tests {
         let root = root.path();
         let unit = root.join("forkd.service");
         group(root, "cpu memory", "cpu memory", "");
-        group(&unit, "cpu memory", "", "");
+        group(&unit, "cpu memory", "pids", "");
         group(&unit.join(DAEMON), "cpu memory", "", "1\n");
         let own = |path: &Path| OwnGroup {
             version: Version::Two,
             path: path.to_owned(),
             root: root.to_owned(),
         };
-        assert_eq!(find_in_two(&own(&unit.join(DAEMON))).unwrap(), unit);
+        let find = |path: &Path, wanted: &[Controller]| find_in_two(&own(path), wanted);
+        let memory = [Controller::Memory];
+        assert_eq!(find(&unit.join(DAEMON), &memory).unwrap(), (unit.clone(), memory.into()));
         let given = fs::read_to_string(unit.join("cgroup.subtree_control")).unwrap();
         assert_eq!(given, "+memory");
-        assert_eq!(find_in_two(&own(&unit)).unwrap(), root);
+        let all = find(&unit, &Controller::ALL).unwrap();
+        assert_eq!(all, (root.to_owned(), vec![Controller::Memory, Controller::Cpu]));
         // From here on the root has nothing to give.
         group(root, "cpu", "", "");
         let scope = root.join("run.scope");
         group(&scope, "memory", "", &format!("{}\n", std::process::id()));
         group(&scope.join(DAEMON), "memory", "", "");
-        assert_eq!(find_in_two(&own(&scope)).unwrap(), scope);
+        assert_eq!(find(&scope, &memory).unwrap(), (scope.clone(), memory.into()));
         assert_eq!(fs::read_to_string(scope.join(DAEMON).join("cgroup.procs")).unwrap(), "0");
+        assert!(find(&root.join("absent"), &memory).is_err());
+        let old = root.join("old.service");
+        group(&old, "memory", "", &format!("{}\n", std::process::id()));
+        let problem = find(&old, &memory).unwrap_err();
+        assert!(problem.contains("DelegateSubgroup=daemon"), "{problem}");
+        assert!(!old.join(DAEMON).exists(), "the next daemon finds its group as it was");
         group(&scope, "memory", "", "1\n2\n");
-        let problem = find_in_two(&own(&scope)).unwrap_err();
+        let problem = find(&scope, &memory).unwrap_err();
         let words = ["other processes are in", "run.scope", "not delegated to"];
         assert!(words.iter().all(|words| problem.contains(words)), "{problem}");
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +26,8 @@ pub(super) struct Machine {
     child: Mutex<Child>,
     /// The agent's port. Shut down when the process dies.
     port: UnixListener,
+    /// Both ends of the network link.
+    link: (UnixDatagram, UnixDatagram),
     state: Mutex<State>,
 }
 
@@ -66,12 +68,18 @@ impl Machine {
             pidfd: pidfd.map_err(|errno| failed(errno.into()))?,
             child: Mutex::new(child),
             port,
+            link: UnixDatagram::pair().map_err(failed)?,
             state: Mutex::new(state),
         })
     }
 
     pub(super) fn port(&self) -> io::Result<UnixListener> {
         self.port.try_clone()
+    }
+
+    /// The end of the network link that is not the guest's.
+    pub(super) fn far_end(&self) -> io::Result<OwnedFd> {
+        self.link.1.try_clone().map(OwnedFd::from)
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -83,7 +91,7 @@ impl Machine {
     }
 
     /// Fills the placeholder with what `runs` have, and maps it.
-    pub(super) fn load(&self, spec: &VmSpec, runs: &[MappedRun<'_>]) -> io::Result<()> {
+    pub(super) fn map(&self, spec: &VmSpec, runs: &[MappedRun<'_>]) -> io::Result<()> {
         let file = File::options()
             .read(true)
             .write(true)

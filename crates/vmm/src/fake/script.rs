@@ -16,7 +16,13 @@ pub enum Call {
     ExitWatch,
     /// For a userfaultfd.
     Userfaultfd,
-    /// To take memory and device state.
+    /// For the far end of its network device.
+    NetworkLink,
+    /// To put overlays below its blank one.
+    PutOverlaysBelow,
+    /// To take memory.
+    Map,
+    /// To take device state.
     Load,
     /// To let the vCPUs run, outside a pause window.
     Resume,
@@ -44,11 +50,14 @@ pub enum Call {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Start,
         Self::Adopt,
         Self::ExitWatch,
         Self::Userfaultfd,
+        Self::NetworkLink,
+        Self::PutOverlaysBelow,
+        Self::Map,
         Self::Load,
         Self::Resume,
         Self::Pause,
@@ -69,6 +78,9 @@ impl Call {
             Self::Adopt => "adopt",
             Self::ExitWatch => "exit_watch",
             Self::Userfaultfd => "userfaultfd",
+            Self::NetworkLink => "network_link",
+            Self::PutOverlaysBelow => "put_overlays_below",
+            Self::Map => "map",
             Self::Load => "load",
             Self::Resume => "resume",
             Self::Pause => "pause",

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,13 +134,37 @@ impl Vm for FakeVm {
         Ok(Userfaultfd::for_this_process()?)
     }
 
-    fn load(&mut self, runs: &[MappedRun<'_>], device_state: &File) -> Result<(), VmmError> {
+    fn network_link(&mut self) -> Result<Option<OwnedFd>, VmmError> {
+        if !self.spec.network_device {
+            return Ok(None);
+        }
+        self.asked(Call::NetworkLink)?;
+        let end = self.machine.far_end().map_err(|source| VmmError::NetworkLink { source })?;
+        Ok(Some(end))
+    }
+
+    fn put_overlays_below(&mut self, paths: Vec<PathBuf>) -> Result<(), VmmError> {
+        self.asked(Call::PutOverlaysBelow)?;
+        let below = paths.into_iter().map(|path| DiskOverlay { path, node: self.next_node() });
+        let below: Vec<DiskOverlay> = below.collect();
+        if let Some(Disk { overlays, .. }) = &mut self.spec.disk {
+            overlays.splice(0..0, below);
+        }
+        self.keep_disk();
+        Ok(())
+    }
+
+    fn map(&mut self, runs: &[MappedRun<'_>]) -> Result<(), VmmError> {
+        self.asked(Call::Map)?;
+        let mapped = self.machine.map(&self.spec, runs);
+        mapped.map_err(|source| VmmError::file("map", self.spec.ram.path(), source))
+    }
+
+    fn load(&mut self, mut device_state: &File) -> Result<(), VmmError> {
         self.asked(Call::Load)?;
         let mut state = Vec::new();
-        let mut file = device_state;
-        let read = file.read_to_end(&mut state);
-        let loaded = read.and_then(|_| self.machine.load(&self.spec, runs));
-        loaded.map_err(|source| VmmError::file("load", self.spec.ram.path(), source))?;
+        let read = device_state.read_to_end(&mut state);
+        read.map_err(|source| VmmError::file("load", self.spec.ram.path(), source))?;
         if state.is_empty() {
             let description = "no device state".to_owned();
             return Err(VmmError::Refused { command: Call::Load.name(), description });

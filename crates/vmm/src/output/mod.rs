@@ -164,6 +164,7 @@ mod tests {
                 command_line: String::new(),
             },
             ram: RamBacking::Layers { placeholder: "/hot/ram".into() },
+            network_device: false,
             disk: None,
             directory: directory.to_owned(),
             start: Start::Load,

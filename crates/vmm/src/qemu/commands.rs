@@ -1,9 +1,10 @@
 //! Whether a QEMU has what is asked of it, tried without a guest.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
+use command_fds::{CommandFdExt, FdMapping};
 use forkd_types::limit;
 use qapi::qmp;
 
@@ -32,8 +33,8 @@ const NEEDED: [&str; 17] = [
     "xen-save-devices-state",
 ];
 
-/// Between two looks whether its monitor listens.
-const POLL: Duration = Duration::from_millis(10);
+/// The number that the machine knows its monitor's connection by.
+const MONITOR: i32 = 3;
 
 /// Starts the VMM's machine under emulation, without a guest and with the preload library, and
 /// gives the commands that it lacks.
@@ -41,24 +42,31 @@ const POLL: Duration = Duration::from_millis(10);
 /// # Errors
 /// When the program does not start, does not know the machine, or does not answer; and when the
 /// library cannot be loaded.
-pub fn missing_commands(tools: &VmmTools, directory: &Path) -> Result<Vec<&'static str>, VmmError> {
-    let socket = directory.join("probe.sock");
+pub fn missing_commands(tools: &VmmTools) -> Result<Vec<&'static str>, VmmError> {
     let name = tools.program.display().to_string();
-    let mut child = Command::new(&tools.program)
+    let failed = |source| VmmError::Spawn { program: name.clone(), source };
+    // Connected before the machine starts: there is nothing to wait for but its greeting.
+    let (ours, machines) = UnixStream::pair().map_err(failed)?;
+    let monitor = FdMapping { parent_fd: machines.into(), child_fd: MONITOR };
+    let mut command = Command::new(&tools.program);
+    command
         .args(["-machine", MACHINE, "-accel", "tcg", "-cpu", cpu_model(Accelerator::Tcg)])
         .args(["-object", "memory-backend-ram,id=ram,size=16M", "-m", "16M"])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-S"])
-        .args(["-qmp", &format!("unix:{},server=on,wait=off", socket.display())])
+        .args(["-chardev", &format!("socket,id=monitor,fd={MONITOR}")])
+        .args(["-mon", "chardev=monitor,mode=control"])
         .env("LD_PRELOAD", &tools.shim)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|source| VmmError::Spawn { program: name.clone(), source })?;
-    let asked = ask(&mut child, &socket);
+        .fd_mappings(vec![monitor])
+        .map_err(|error| failed(std::io::Error::other(error)))?;
+    let mut child = command.spawn().map_err(failed)?;
+    // It holds the machine's end too.
+    drop(command);
+    let asked = ask(ours);
     // It may have ended by itself.
     child.kill().ok();
-    std::fs::remove_file(&socket).ok();
     let words = child.wait_with_output().map(|output| output.stderr).unwrap_or_default();
     let words = String::from_utf8_lossy(&words).trim().to_owned();
     // What the dynamic linker says of a library that it cannot load; the program runs without it.
@@ -77,27 +85,18 @@ pub fn missing_commands(tools: &VmmTools, directory: &Path) -> Result<Vec<&'stat
 }
 
 /// The commands that a VMM says it knows.
-fn ask(
-    child: &mut std::process::Child,
-    socket: &Path,
-) -> Result<std::collections::BTreeSet<String>, VmmError> {
+fn ask(connection: UnixStream) -> Result<BTreeSet<String>, VmmError> {
     let deadline = limit::VMM_START_DEADLINE;
-    let until = Instant::now() + deadline;
-    while !socket.exists() {
-        if matches!(child.try_wait(), Ok(Some(_))) || Instant::now() > until {
-            return Err(VmmError::Silent { command: "greeting", deadline });
-        }
-        std::thread::sleep(POLL);
-    }
-    let mut monitor = Monitor::connect(socket, deadline)?;
+    let mut monitor = Monitor::greet(connection, deadline)?;
     let known = monitor.execute(&qmp::query_commands {}, deadline)?;
     Ok(known.into_iter().map(|command| command.name).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
-    use std::collections::BTreeSet;
 
     /// All commands that this crate's sources name, tests aside.
     fn used(directory: &Path, found: &mut BTreeSet<String>) {
@@ -130,7 +129,6 @@ mod tests {
 
     #[test]
     fn a_program_that_is_no_vmm_is_told_from_one_that_lacks_commands() {
-        let directory = tempfile::tempdir().unwrap();
         let tools = |program: &str| VmmTools {
             program: program.into(),
             shim: "/dev/null".into(),
@@ -138,7 +136,7 @@ mod tests {
             own_filter: false,
         };
         for program in ["/nonexistent/qemu", "true"] {
-            let error = missing_commands(&tools(program), directory.path()).unwrap_err();
+            let error = missing_commands(&tools(program)).unwrap_err();
             assert!(!error.to_string().is_empty());
         }
     }

@@ -9,14 +9,15 @@ use super::jail::{self, Names};
 use super::vm::QemuVm;
 use crate::{DiskOverlay, VmmError};
 
+/// A command that cannot be built.
+fn refused(error: serde_json::Error) -> VmmError {
+    VmmError::Refused { command: "blockdev-add", description: error.to_string() }
+}
+
 impl QemuVm {
     /// Opens a blank overlay, on top of nothing.
     pub(super) fn open_overlay(&mut self, path: PathBuf) -> Result<DiskOverlay, VmmError> {
         let overlay = DiskOverlay { path, node: self.next_node() };
-        let refused = |error: serde_json::Error| VmmError::Refused {
-            command: "blockdev-add",
-            description: error.to_string(),
-        };
         if let Some(jail) = &self.spec.confinement.jail {
             jail::give_overlay(&overlay.path, jail)?;
         }
@@ -29,6 +30,43 @@ impl QemuVm {
             }
         }
         Ok(overlay)
+    }
+
+    /// Opens the frozen overlays at `paths`, each over the one before, and puts the blank one over
+    /// the last.
+    pub(super) fn put_below(&mut self, paths: Vec<PathBuf>) -> Result<(), VmmError> {
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let no_disk = || VmmError::Refused {
+            command: "blockdev-reopen",
+            description: "it has no blank overlay".to_owned(),
+        };
+        let disk = self.spec.disk.as_ref().filter(|disk| disk.overlays.len() == 1);
+        let top = disk.and_then(|disk| disk.top()).ok_or_else(no_disk)?.clone();
+        let mut overlays = Vec::with_capacity(paths.len() + 1);
+        let mut below = args::BASE_NODE.to_owned();
+        for path in paths {
+            let overlay = DiskOverlay { path, node: self.next_node() };
+            if let Some(jail) = &self.spec.confinement.jail {
+                jail::give_frozen_overlay(&overlay.path, jail)?;
+            }
+            let seen = Names::of(&self.spec).overlay(&overlay);
+            for command in args::add_frozen_overlay(&seen, &below).map_err(refused)? {
+                self.monitors.general.execute(&command, self.spec.deadlines.reply)?;
+            }
+            below.clone_from(&overlay.node);
+            overlays.push(overlay);
+        }
+        let seen = Names::of(&self.spec).overlay(&top);
+        let options = vec![args::overlay_options(&seen, &below).map_err(refused)?];
+        let reopen = qmp::blockdev_reopen { options };
+        self.monitors.general.execute(&reopen, self.spec.deadlines.reply)?;
+        overlays.push(top);
+        if let Some(disk) = &mut self.spec.disk {
+            disk.overlays = overlays;
+        }
+        Ok(())
     }
 
     /// A name that no block node of this VM has had.

@@ -78,6 +78,8 @@ impl QemuVm {
         let stream = serde_json::json!({
             "job-id": JOB, "device": merged.node, "base-node": args::BASE_NODE,
             "auto-dismiss": false,
+            // Its header names nothing below, like that of any other overlay.
+            "backing-file": "",
         });
         let refused =
             |description: String| VmmError::Refused { command: "block-stream", description };

@@ -4,7 +4,8 @@
 //! ```text
 //! /usr/lib/..  programs, libraries, firmware, where they are on the host   read-only, for all
 //! /forkd/shim.so                                                           read-only, for all
-//! /boot/kernel  /boot/initramfs  /disk/base                                read-only
+//! /boot/kernel  /boot/initramfs            of one that boots               read-only
+//! /disk/base                                                               read-only
 //! /ram                     RAM of a template, or the placeholder           the VMM's
 //! /disk/overlays/ID.qcow2  the top one is the VMM's, frozen ones the daemon's, read-only
 //! /state/device-state      made by the daemon for each pause               the VMM's
@@ -25,14 +26,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use forkd_launcher::{Access, Bind, Ids, Job, Mounted, Place, Setup, needed_by};
+use forkd_sys::file::{open_regular, take_back};
 use forkd_sys::shim_wire;
+use forkd_types::{ByteCount, limit};
 
-use crate::{Accelerator, Disk, DiskOverlay, Jail, VmSpec, VmmError, VmmTools};
+use crate::shim_client::ShimNumbers;
+use crate::{
+    Accelerator, CONFINED_BASE, Disk, DiskOverlay, Jail, Start, VmSpec, VmmError, VmmTools,
+};
 
 const KERNEL: &str = "/boot/kernel";
 const INITRAMFS: &str = "/boot/initramfs";
 const RAM: &str = "/ram";
-const BASE: &str = "/disk/base";
 const OVERLAYS: &str = "/disk/overlays";
 const DEVICE_STATE: &str = "/state";
 /// Where the preload library is.
@@ -41,7 +46,7 @@ const KVM: &str = "/dev/kvm";
 
 /// When the host is out of memory, the kernel looks for a VMM before it looks for anything else of
 /// forkd (`proc(5)`).
-const OOM_SCORE_ADJ: i32 = 500;
+pub(super) const OOM_SCORE_ADJ: i32 = 500;
 
 /// Only the owner.
 const OWNERS: u32 = 0o600;
@@ -77,7 +82,7 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn base(self, disk: &Disk) -> PathBuf {
-        self.named(BASE, &disk.base)
+        self.named(CONFINED_BASE, &disk.base)
     }
 
     /// The overlay under the name of its file there.
@@ -104,18 +109,18 @@ pub(super) fn setup(
     root: PathBuf,
 ) -> Result<Setup, VmmError> {
     let mut binds =
-        needed_by(program, &[shim.to_owned()]).map_err(|error| VmmError::Confine(error.into()))?;
+        needed_by(program, Some(shim)).map_err(|error| VmmError::Confine(error.into()))?;
     for directory in data_directories(program)? {
         if !binds.iter().any(|bind| directory.starts_with(&bind.to)) {
             binds.push(read_only(directory.clone(), directory));
         }
     }
-    binds.push(Bind { mounted: Mounted::Programs, ..read_only(shim.to_owned(), SHIM.into()) });
+    binds.push(shim_bind(shim));
     if accelerator == Accelerator::Kvm {
         let (access, mounted) = (Access::ReadWrite, Mounted::Device);
         binds.push(Bind { from: KVM.into(), to: KVM.into(), access, mounted });
     }
-    let files = [KERNEL, INITRAMFS, RAM, BASE].map(|path| Place::File(path.into()));
+    let files = [KERNEL, INITRAMFS, RAM, CONFINED_BASE].map(|path| Place::File(path.into()));
     let directories = [OVERLAYS, DEVICE_STATE].map(|path| Place::Directory(path.into()));
     Ok(Setup { root, binds, places: files.into_iter().chain(directories).collect() })
 }
@@ -129,24 +134,29 @@ fn data_directories(program: &Path) -> Result<Vec<PathBuf>, VmmError> {
     Ok(text.lines().filter_map(|line| fs::canonicalize(line.trim()).ok()).collect())
 }
 
-fn read_only(from: PathBuf, to: PathBuf) -> Bind {
+/// The preload library.
+pub(super) fn shim_bind(shim: &Path) -> Bind {
+    Bind { mounted: Mounted::Programs, ..read_only(shim.to_owned(), SHIM.into()) }
+}
+
+pub(super) fn read_only(from: PathBuf, to: PathBuf) -> Bind {
     Bind { from, to, access: Access::ReadOnly, mounted: Mounted::Data }
+}
+
+pub(super) fn writable(from: &Path, to: &str) -> Bind {
+    Bind { access: Access::ReadWrite, ..read_only(from.to_owned(), to.into()) }
 }
 
 /// What one VMM has in its root besides.
 pub(super) fn binds(spec: &VmSpec, jail: &Jail) -> Vec<Bind> {
-    let writable = |from: &Path, to: &str| {
-        let (access, mounted) = (Access::ReadWrite, Mounted::Data);
-        Bind { from: from.to_owned(), to: to.into(), access, mounted }
-    };
-    let mut binds = vec![
-        read_only(spec.boot.kernel.clone(), KERNEL.into()),
-        read_only(spec.boot.initramfs.clone(), INITRAMFS.into()),
-        writable(spec.ram.path(), RAM),
-        writable(&jail.device_state, DEVICE_STATE),
-    ];
+    let mut binds =
+        vec![writable(spec.ram.path(), RAM), writable(&jail.device_state, DEVICE_STATE)];
+    if spec.start == Start::Boot {
+        binds.push(read_only(spec.boot.kernel.clone(), KERNEL.into()));
+        binds.push(read_only(spec.boot.initramfs.clone(), INITRAMFS.into()));
+    }
     if let Some(disk) = &spec.disk {
-        binds.push(read_only(disk.base.clone(), BASE.into()));
+        binds.push(read_only(disk.base.clone(), CONFINED_BASE.into()));
         binds.push(writable(&jail.overlays, OVERLAYS));
     }
     binds
@@ -158,7 +168,7 @@ pub(super) fn job(
     jail: &Jail,
     tools: &VmmTools,
     arguments: Vec<OsString>,
-    shim_number: i32,
+    shim: ShimNumbers,
 ) -> Result<Job, VmmError> {
     let program = &tools.program;
     let arguments = arguments.into_iter().map(|argument| {
@@ -169,9 +179,9 @@ pub(super) fn job(
     });
     let environment = [
         ("LD_PRELOAD".to_owned(), SHIM.to_owned()),
-        (shim_wire::LISTEN_FD_VARIABLE.to_owned(), shim_number.to_string()),
         (shim_wire::FILTER_VARIABLE.to_owned(), "1".to_owned()),
     ];
+    let numbers = shim.variables().map(|(name, number)| (name.to_owned(), number));
     let groups = match spec.accelerator {
         Accelerator::Kvm => fs::metadata(KVM).map(|device| device.gid()).into_iter().collect(),
         Accelerator::Tcg => Vec::new(),
@@ -179,12 +189,15 @@ pub(super) fn job(
     Ok(Job {
         program: program.clone(),
         arguments: arguments.collect::<Result<_, _>>()?,
-        environment: environment.into(),
+        environment: environment.into_iter().chain(numbers).collect(),
         descriptors: Vec::new(),
         cgroups: Vec::new(),
         binds: binds(spec, jail),
+        host_network: false,
+        descriptors_max: Some(limit::VMM_DESCRIPTORS_MAX),
         ids: jail.user.map(|id| Ids { id, groups }),
-        file_bytes_max: None,
+        threads_max: limit::VMM_THREADS_MAX,
+        file_bytes_max: spec.confinement.file_max.map(ByteCount::get),
         oom_score_adj: OOM_SCORE_ADJ,
     })
 }
@@ -198,8 +211,7 @@ pub(super) fn hand_over(spec: &VmSpec, jail: &Jail) -> Result<(), VmmError> {
     make_directory(&jail.overlays)?;
     let Some((top, frozen)) = disk.overlays.split_last() else { return Ok(()) };
     for overlay in frozen {
-        freeze(&overlay.path)?;
-        link(&overlay.path, jail)?;
+        give_frozen_overlay(&overlay.path, jail)?;
     }
     give_overlay(&top.path, jail)
 }
@@ -207,6 +219,12 @@ pub(super) fn hand_over(spec: &VmSpec, jail: &Jail) -> Result<(), VmmError> {
 /// Gives a running VMM one more overlay to write to.
 pub(super) fn give_overlay(path: &Path, jail: &Jail) -> Result<(), VmmError> {
     give(path, jail)?;
+    link(path, jail)
+}
+
+/// Gives a VMM an overlay that it may only read.
+pub(super) fn give_frozen_overlay(path: &Path, jail: &Jail) -> Result<(), VmmError> {
+    freeze(path)?;
     link(path, jail)
 }
 
@@ -224,11 +242,8 @@ pub(super) fn take_overlay(path: &Path, jail: &Jail) {
 /// Makes an overlay that takes no more writes the daemon's again.
 pub(super) fn freeze(path: &Path) -> Result<(), VmmError> {
     let failed = |source| VmmError::file("freeze disk overlay", path, source);
-    let file = open_own(path).map_err(failed)?;
-    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-    if file.metadata().map_err(failed)?.uid() != user.as_raw() {
-        rustix::fs::fchown(&file, Some(user), Some(group)).map_err(|e| failed(e.into()))?;
-    }
+    let file = open_regular(path).map_err(failed)?;
+    take_back(&file).map_err(failed)?;
     file.set_permissions(fs::Permissions::from_mode(FROZEN)).map_err(failed)
 }
 
@@ -242,7 +257,7 @@ pub(super) fn make_device_state(path: &Path, jail: &Jail) -> Result<(), VmmError
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(OWNERS).open(path);
     let file = file.map_err(failed)?;
-    own_by(&file, jail).map_err(failed)
+    own_by(&file, jail.user).map_err(failed)
 }
 
 /// The file that a VMM means by a name, which is a file of its own or none.
@@ -257,25 +272,16 @@ pub(super) fn host_overlay(name: &Path, jail: &Jail) -> Option<PathBuf> {
 
 fn give(path: &Path, jail: &Jail) -> Result<(), VmmError> {
     let failed = |source| VmmError::file("give the VMM", path, source);
-    let file = open_own(path).map_err(failed)?;
-    own_by(&file, jail).map_err(failed)?;
+    let file = open_regular(path).map_err(failed)?;
+    own_by(&file, jail.user).map_err(failed)?;
     file.set_permissions(fs::Permissions::from_mode(OWNERS)).map_err(failed)
 }
 
-fn own_by(file: &File, jail: &Jail) -> io::Result<()> {
-    let Some(user) = jail.user else { return Ok(()) };
+/// Gives a file to a user of its own, if programs have such users here.
+pub(super) fn own_by(file: &File, user: Option<u32>) -> io::Result<()> {
+    let Some(user) = user else { return Ok(()) };
     let (uid, gid) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(user));
     Ok(rustix::fs::fchown(file, Some(uid), Some(gid))?)
-}
-
-/// Opens a file of the store, and no link or device that was put in its place.
-fn open_own(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(no_follow()).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("is not a file")) }
-}
-
-fn no_follow() -> i32 {
-    (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed()
 }
 
 fn link(path: &Path, jail: &Jail) -> Result<(), VmmError> {

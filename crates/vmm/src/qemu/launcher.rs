@@ -1,10 +1,13 @@
-//! A launcher for VMMs of one QEMU.
+//! A launcher for VMMs of one QEMU, and what all programs of launchers are started by.
 
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use forkd_launcher::{Launcher, LauncherConfig};
+use forkd_launcher::{Descriptor, Job, LaunchError, Launcher, LauncherConfig};
+use rustix::process::Pid;
 
 use super::{args, jail};
 use crate::{Accelerator, VmmError, VmmTools};
@@ -24,6 +27,25 @@ pub fn with_launcher(
     let launcher = Launcher::start(LauncherConfig { program: launcher, setup })?;
     let own_filter = filters_itself(&tools.program)?;
     Ok(VmmTools { launcher: Some(Arc::new(launcher)), own_filter, ..tools })
+}
+
+/// Starts the program of `job`, which has `descriptors` under their numbers, in the cgroups of
+/// which `entrances` are open.
+pub(super) fn launch(
+    launcher: &Launcher,
+    job: Job,
+    descriptors: &[(BorrowedFd<'_>, i32)],
+    entrances: &[File],
+) -> Result<Pid, LaunchError> {
+    let own = descriptors.iter().map(|(fd, _)| *fd);
+    let fds: Vec<BorrowedFd<'_>> = own.chain(entrances.iter().map(AsFd::as_fd)).collect();
+    let numbered = descriptors.iter().map(|(_, number)| *number).enumerate();
+    let job = Job {
+        descriptors: numbered.map(|(index, number)| Descriptor { index, number }).collect(),
+        cgroups: (descriptors.len()..fds.len()).collect(),
+        ..job
+    };
+    launcher.launch(job, &fds)
 }
 
 fn filters_itself(program: &Path) -> Result<bool, VmmError> {

@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod disk;
 mod flatten;
+mod img;
 mod jail;
 mod launcher;
 mod monitor;
@@ -22,8 +23,9 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-pub use args::cpu_model;
+pub use args::{MACHINE, cpu_model};
 pub use commands::missing_commands;
+pub use img::{ConfinedImg, ImgDisks};
 pub use launcher::with_launcher;
 #[cfg(feature = "fuzzing")]
 pub(crate) use monitor::Monitor;

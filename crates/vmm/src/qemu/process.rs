@@ -11,24 +11,27 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
-use forkd_launcher::{Descriptor, Job};
 use forkd_sys::{confine, shim_wire};
 use forkd_types::ByteCount;
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::args::{self, Listeners};
 use super::jail;
+use super::launcher::launch;
 use super::monitor::Role;
-use crate::cgroup::MemoryCgroup;
+use crate::cgroup::Cgroup;
 use crate::output::{self, Output};
+use crate::shim_client::ShimNumbers;
 use crate::{Jail, KeptOutput, VmSpec, VmmError, VmmTools};
 
 /// First descriptor number handed to the VMM; 0 to 2 are its standard streams.
 const FIRST_FD: i32 = 3;
 /// The end of its output that goes into an error.
 const LAST_WORDS_BYTES: usize = 600;
+/// What the kernel holds of frames that were sent and not read: several of the longest.
+const LINK_BUFFER_BYTES: usize = 512 << 10;
 /// A process that ends closes its sockets a moment before it can be waited for.
 const EXIT_DEADLINE: Duration = Duration::from_millis(500);
 /// A killed process is gone within microseconds, unless the host is out of memory.
@@ -43,7 +46,7 @@ pub(crate) struct Process {
     pidfd: OwnedFd,
     output: Output,
     /// Goes after the process.
-    group: Option<MemoryCgroup>,
+    cgroup: Option<Cgroup>,
     released: bool,
 }
 
@@ -62,29 +65,35 @@ impl Process {
             sockets.push(listen(&spec.directory.join(role.socket_name()))?.into());
         }
         sockets.push(listen_seqpacket(&shim_socket(&spec.directory))?);
+        let link = spec.network_device.then(network_link).transpose()?;
+        let has_link = link.is_some();
+        sockets.extend(link.into_iter().flatten());
         let numbers: Vec<i32> = (FIRST_FD..).take(sockets.len()).collect();
         let mut monitors = [0; Role::COUNT];
         monitors.copy_from_slice(&numbers[2..2 + Role::COUNT]);
-        let listeners = Listeners { agent: numbers[0], console: numbers[1], monitors };
         let shim_number = numbers[2 + Role::COUNT];
+        let network = has_link.then_some(shim_number + 1);
+        let listeners = Listeners { agent: numbers[0], console: numbers[1], network, monitors };
 
-        let group = spec.confinement.memory.as_ref().map(MemoryCgroup::make).transpose()?;
+        let cgroup = spec.confinement.cgroup.as_ref().map(Cgroup::make).transpose()?;
+        let entrances = cgroup.as_ref().map(Cgroup::entrances).transpose()?.unwrap_or_default();
         let sandbox = spec.confinement.jail.is_some() && tools.own_filter;
         let start = Beginning {
             arguments: args::arguments(spec, listeners, sandbox),
             descriptors: sockets.into_iter().zip(numbers).collect(),
-            shim: shim_number,
+            shim: ShimNumbers { socket: shim_number, link: has_link.then_some(shim_number + 2) },
             standard: ends.standard,
+            entrances,
         };
         let pid = match &spec.confinement.jail {
-            Some(jail) => start.confined(spec, jail, tools, group.as_ref())?,
-            None => start.unconfined(spec, tools, group.as_ref())?,
+            Some(jail) => start.confined(spec, jail, tools)?,
+            None => start.unconfined(spec, tools)?,
         };
         // The child has not been waited for, so its number cannot mean another process yet.
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|errno| {
             VmmError::Spawn { program: tools.program.display().to_string(), source: errno.into() }
         })?;
-        Ok(Self { is_child: true, pid, pidfd, output, group, released: false })
+        Ok(Self { is_child: true, pid, pidfd, output, cgroup, released: false })
     }
 
     /// The running process `pid`, which another daemon has started with `spec`.
@@ -97,15 +106,15 @@ impl Process {
             tracing::warn!(%error, "a VMM that is taken over cannot be listened to");
             Output::of_before(spec)
         });
-        let group = spec.confinement.memory.as_ref().map(MemoryCgroup::adopt);
-        Ok(Self { is_child: false, pid, pidfd, output, group, released: false })
+        let cgroup = spec.confinement.cgroup.as_ref().map(Cgroup::adopt);
+        Ok(Self { is_child: false, pid, pidfd, output, cgroup, released: false })
     }
 
     /// Leaves the process alone: it lives on.
     pub(crate) fn release(mut self) {
         self.released = true;
-        if let Some(group) = &mut self.group {
-            group.release();
+        if let Some(cgroup) = &mut self.cgroup {
+            cgroup.release();
         }
     }
 
@@ -131,12 +140,7 @@ impl Process {
     }
 
     fn exited_within(&self, time: Duration) -> bool {
-        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        let timeout = rustix::event::Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(time.subsec_nanos()),
-        };
-        matches!(rustix::event::poll(&mut fds, Some(&timeout)), Ok(ready) if ready > 0)
+        wait_until_readable(&self.pidfd, time)
     }
 
     /// How the process ended, if it has and that can be known. It stays a zombie.
@@ -176,7 +180,8 @@ impl Process {
         if !self.exited_within(EXIT_DEADLINE) {
             return None;
         }
-        let reached = self.limit_reached().map(|limit| VmmError::MemoryLimitReached { limit });
+        let reached =
+            self.memory_limit_reached().map(|limit| VmmError::MemoryLimitReached { limit });
         Some(reached.unwrap_or_else(|| VmmError::Gone {
             during: during.to_owned(),
             last_words: self.last_words(),
@@ -184,8 +189,8 @@ impl Process {
     }
 
     /// The memory limit that the process was ended for.
-    pub(crate) fn limit_reached(&self) -> Option<ByteCount> {
-        self.group.as_ref().and_then(MemoryCgroup::limit_reached)
+    pub(crate) fn memory_limit_reached(&self) -> Option<ByteCount> {
+        self.cgroup.as_ref().and_then(Cgroup::memory_limit_reached)
     }
 
     /// Kills the process and waits until it is gone.
@@ -223,34 +228,30 @@ struct Beginning {
     arguments: Vec<OsString>,
     /// Its descriptors besides the standard streams, and their numbers.
     descriptors: Vec<(OwnedFd, i32)>,
-    /// The number of the shim's socket.
-    shim: i32,
+    shim: ShimNumbers,
     /// Standard output and standard error.
     standard: OwnedFd,
+    /// Where it enters its cgroups.
+    entrances: Vec<File>,
 }
 
 impl Beginning {
     /// Starts a VMM that may do what this process may do.
-    fn unconfined(
-        self,
-        spec: &VmSpec,
-        tools: &VmmTools,
-        group: Option<&MemoryCgroup>,
-    ) -> Result<Pid, VmmError> {
+    fn unconfined(self, spec: &VmSpec, tools: &VmmTools) -> Result<Pid, VmmError> {
         let program = tools.program.display().to_string();
         let failed = |source| VmmError::Spawn { program: program.clone(), source };
         let mut command = Command::new(&tools.program);
         command
             .args(self.arguments)
             .env("LD_PRELOAD", &tools.shim)
-            .env(shim_wire::LISTEN_FD_VARIABLE, self.shim.to_string())
+            .envs(self.shim.variables())
             .stdin(Stdio::null())
             .stdout(self.standard.try_clone().map_err(failed)?)
             .stderr(self.standard)
             // A group of its own: what is typed at the daemon's terminal is not for the VMs.
             .process_group(0);
-        if let Some(group) = group {
-            confine::enter_cgroup(&mut command, group.entrance()?);
+        for entrance in self.entrances {
+            confine::enter_cgroup(&mut command, entrance);
         }
         if spec.confinement.own_network {
             confine::leave_network(&mut command);
@@ -266,13 +267,7 @@ impl Beginning {
     }
 
     /// Starts a VMM that reaches nothing but its own files.
-    fn confined(
-        self,
-        spec: &VmSpec,
-        jail: &Jail,
-        tools: &VmmTools,
-        group: Option<&MemoryCgroup>,
-    ) -> Result<Pid, VmmError> {
+    fn confined(self, spec: &VmSpec, jail: &Jail, tools: &VmmTools) -> Result<Pid, VmmError> {
         let program = tools.program.display().to_string();
         let failed = |source| VmmError::Spawn { program: program.clone(), source };
         let launcher = tools.launcher.as_ref().ok_or_else(|| {
@@ -280,26 +275,22 @@ impl Beginning {
         })?;
         jail::hand_over(spec, jail)?;
         let null = File::open("/dev/null").map_err(failed)?;
-        let entrance = group.map(MemoryCgroup::entrance).transpose()?;
-        let mut fds = vec![null.as_fd(), self.standard.as_fd(), self.standard.as_fd()];
-        let mut numbers = vec![0, 1, 2];
-        for (fd, number) in &self.descriptors {
-            fds.push(fd.as_fd());
-            numbers.push(*number);
-        }
-        let entrances = entrance.as_ref().map(|entrance| {
-            fds.push(entrance.as_fd());
-            fds.len() - 1
-        });
-        let descriptors =
-            numbers.into_iter().enumerate().map(|(index, number)| Descriptor { index, number });
-        let job = Job {
-            descriptors: descriptors.collect(),
-            cgroups: entrances.into_iter().collect(),
-            ..jail::job(spec, jail, tools, self.arguments, self.shim)?
-        };
-        Ok(launcher.launch(job, &fds)?)
+        let standard = self.standard.as_fd();
+        let mut descriptors = vec![(null.as_fd(), 0), (standard, 1), (standard, 2)];
+        descriptors.extend(self.descriptors.iter().map(|(fd, number)| (fd.as_fd(), *number)));
+        let job = jail::job(spec, jail, tools, self.arguments, self.shim)?;
+        Ok(launch(launcher, job, &descriptors, &self.entrances)?)
     }
+}
+
+/// Whether `fd` becomes readable within that time, as that of a process does when it ends.
+pub(super) fn wait_until_readable(fd: &OwnedFd, time: Duration) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let timeout = rustix::event::Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
+    matches!(rustix::event::poll(&mut fds, Some(&timeout)), Ok(ready) if ready > 0)
 }
 
 /// VMMs that were started with directories below `run_dir`, whoever started them.
@@ -321,6 +312,19 @@ fn is_vmm_in(pid: Pid, run_dir: &Path) -> bool {
 
 fn listen(path: &Path) -> Result<UnixListener, VmmError> {
     UnixListener::bind(path).map_err(|source| VmmError::file("listen on", path, source))
+}
+
+/// Both ends of a network link: the VMM's and the far one. One datagram is one frame. Neither end
+/// ever waits for the other: a VMM that did would not answer its monitors.
+fn network_link() -> Result<[OwnedFd; 2], VmmError> {
+    let failed = |errno: rustix::io::Errno| VmmError::NetworkLink { source: errno.into() };
+    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (near, far) = rustix::net::socketpair(family, kind, flags, None).map_err(failed)?;
+    for end in [&near, &far] {
+        sockopt::set_socket_send_buffer_size(end, LINK_BUFFER_BYTES).map_err(failed)?;
+    }
+    Ok([near, far])
 }
 
 fn listen_seqpacket(path: &Path) -> Result<OwnedFd, VmmError> {

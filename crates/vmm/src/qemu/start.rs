@@ -8,7 +8,7 @@ use forkd_types::limit;
 use super::jail::Names;
 use super::process::{self, Process};
 use super::vm::{Monitors, QemuVm};
-use crate::{GuestRam, RamBacking, ShimClient, VmSpec, VmmError, VmmTools};
+use crate::{GuestRam, RamBacking, ShimClient, Start, VmSpec, VmmError, VmmTools};
 
 impl QemuVm {
     /// Starts a VMM and waits until it takes commands: about 20 ms.
@@ -35,11 +35,11 @@ impl QemuVm {
 }
 
 fn require_files(spec: &VmSpec, tools: &VmmTools) -> Result<(), VmmError> {
-    let mut needed = vec![
-        ("the VMM's preload library", tools.shim.clone()),
-        ("the guest kernel", spec.boot.kernel.clone()),
-        ("the initramfs", spec.boot.initramfs.clone()),
-    ];
+    let mut needed = vec![("the VMM's preload library", tools.shim.clone())];
+    if spec.start == Start::Boot {
+        needed.push(("the guest kernel", spec.boot.kernel.clone()));
+        needed.push(("the initramfs", spec.boot.initramfs.clone()));
+    }
     if let Some(disk) = &spec.disk {
         needed.push(("the root disk's base image", disk.base.clone()));
         let overlays = disk.overlays.iter();

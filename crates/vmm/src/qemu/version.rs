@@ -15,7 +15,7 @@ pub fn default_program(accelerator: Accelerator) -> PathBuf {
 }
 
 /// Where a shell finds the program.
-fn in_path(name: &str) -> Option<PathBuf> {
+pub(super) fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .filter(|directory| directory.is_absolute())

@@ -1,7 +1,7 @@
 //! One VM on QEMU: its state, and what the seam asks of it.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -59,23 +59,21 @@ pub(super) struct Monitors {
 }
 
 impl Monitors {
+    /// Those of the VM in this directory. Those of the pause window are connected when the first
+    /// branch is prepared.
     pub(super) fn connect(directory: &Path, deadline: Duration) -> Result<Self, VmmError> {
-        let until = Instant::now() + deadline;
-        let connect = |role: Role| {
-            let left = until.saturating_duration_since(Instant::now());
-            Monitor::connect(&directory.join(role.socket_name()), left)
-        };
+        let monitor = |role: Role| Monitor::at(directory.join(role.socket_name()));
+        let mut general = monitor(Role::General);
+        general.connect(deadline)?;
         Ok(Self {
-            general: connect(Role::General)?,
-            pause: connect(Role::Pause)?,
-            save: connect(Role::SaveDeviceState)?,
-            freeze: connect(Role::FreezeDisk)?,
-            resume: connect(Role::Resume)?,
+            general,
+            pause: monitor(Role::Pause),
+            save: monitor(Role::SaveDeviceState),
+            freeze: monitor(Role::FreezeDisk),
+            resume: monitor(Role::Resume),
         })
     }
-}
 
-impl Monitors {
     pub(super) fn all(&self) -> [&Monitor; Role::COUNT] {
         [&self.general, &self.pause, &self.save, &self.freeze, &self.resume]
     }
@@ -120,9 +118,8 @@ impl QemuVm {
         }
     }
 
-    fn try_load(&mut self, runs: &[MappedRun<'_>], device_state: &File) -> Result<(), VmmError> {
+    fn try_load(&mut self, device_state: &File) -> Result<(), VmmError> {
         debug_assert_eq!(self.spec.start, Start::Load);
-        self.shim.map(self.ram, runs)?;
         let deadline = self.spec.deadlines.reply;
         let monitor = &mut self.monitors.general;
         let name = qmp::getfd { fdname: DEVICE_STATE_FD.to_owned() };
@@ -165,8 +162,26 @@ impl Vm for QemuVm {
         made.map_err(|error| self.process.explain("while its memory was made ready", error))
     }
 
-    fn load(&mut self, runs: &[MappedRun<'_>], device_state: &File) -> Result<(), VmmError> {
-        let loaded = self.try_load(runs, device_state);
+    fn network_link(&mut self) -> Result<Option<OwnedFd>, VmmError> {
+        if !self.spec.network_device {
+            return Ok(None);
+        }
+        let link = self.shim.network_link();
+        link.map(Some).map_err(|error| self.process.explain("while its network was joined", error))
+    }
+
+    fn put_overlays_below(&mut self, paths: Vec<PathBuf>) -> Result<(), VmmError> {
+        let put = self.put_below(paths);
+        put.map_err(|error| self.process.explain("while it was given its disk", error))
+    }
+
+    fn map(&mut self, runs: &[MappedRun<'_>]) -> Result<(), VmmError> {
+        let mapped = self.shim.map(self.ram, runs);
+        mapped.map_err(|error| self.process.explain("while its memory was mapped", error))
+    }
+
+    fn load(&mut self, device_state: &File) -> Result<(), VmmError> {
+        let loaded = self.try_load(device_state);
         loaded.map_err(|error| self.process.explain("while it loaded device state", error))
     }
 
@@ -221,7 +236,7 @@ impl Vm for QemuVm {
     }
 
     fn memory_limit_reached(&self) -> Option<ByteCount> {
-        self.process.limit_reached()
+        self.process.memory_limit_reached()
     }
 
     fn last_words(&mut self) -> String {

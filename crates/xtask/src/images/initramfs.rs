@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use sha2::{Digest as _, Sha256};
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
@@ -52,6 +53,7 @@ pub(super) fn build(
     inputs.add("kernel", kernel.id.as_bytes());
     inputs.add("modules", recipe.modules.join(" ").as_bytes());
     inputs.add("agent", &program);
+    inputs.add("command line", recipe.command_line.as_bytes());
     let product = Product::new(workspace.images(), "initramfs", "product.json", inputs.finish());
     let files = Files { agent: agent.to_owned(), modules: find_modules(&recipe.modules, kernel)? };
     let initramfs = Initramfs { id: product.inputs_hash().to_owned(), files };
@@ -62,11 +64,25 @@ pub(super) fn build(
     let folder = product.begin()?;
     let bytes = archive(&initramfs.files)?.finish();
     fs::write(folder.join("initramfs.cpio"), &bytes).context("write initramfs.cpio")?;
+    // For images that users pull: they have a disk of their own, and boot as ours do.
+    let boot = serde_json::json!({
+        "kernel": "../kernel/vmlinuz",
+        "kernel_version": kernel.version,
+        "initramfs": "initramfs.cpio",
+        "command_line": recipe.command_line,
+        "sha256": {"kernel": sha256(&fs::read(workspace.images().join("kernel/vmlinuz"))?),
+            "initramfs": sha256(&bytes)},
+    });
+    write_json(&folder.join("boot.json"), &boot)?;
     let description = serde_json::json!({"inputs_hash": product.inputs_hash()});
     write_json(&folder.join("product.json"), &description)?;
     product.publish()?;
     step.done(&mebibytes(bytes.len() as u64));
     Ok(initramfs)
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// Adds the wanted modules and what they need to `folder`, and the file `order` that lists them.

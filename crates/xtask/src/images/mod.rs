@@ -22,10 +22,12 @@ mod product;
 mod recipe;
 mod root_disk;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::kvm_host::{KvmHost, build as kvm_host};
 pub(crate) use self::root_disk::{PackOptions, pack as pack_root_disk};
@@ -38,7 +40,7 @@ use crate::{build, setup};
 /// Options of `images`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Build these images only; all when none is named.
+    /// Build these images only; when none is named, all but those that are built on demand.
     names: Vec<String>,
     /// Build again from the newest packages.
     #[arg(long)]
@@ -73,6 +75,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<()
     let common = Common { kernel, initramfs, codename, refresh: options.refresh };
     for name in names {
         let recipe = Recipe::read(workspace, &name)?;
+        if recipe.definition.on_demand && options.names.is_empty() {
+            continue;
+        }
         image(workspace, &recipe, &common).with_context(|| format!("build image {name}"))?;
     }
     Ok(())
@@ -159,17 +164,54 @@ fn describe(
     identity.add("kernel", common.kernel.id.as_bytes());
     identity.add("initramfs", common.initramfs.id.as_bytes());
     identity.add("command line", common.kernel.command_line.as_bytes());
+    let content_hash = identity.finish();
+    let kernel = "../kernel/vmlinuz";
+    let sha256 = checksums(folder, &content_hash, kernel, &built)?;
     let description = serde_json::json!({
         "name": recipe.name,
         "description": recipe.definition.description,
-        "kernel": "../kernel/vmlinuz",
+        "kernel": kernel,
         "kernel_version": common.kernel.version,
         "initramfs": built["initramfs"],
         "root_disk": built["root_disk"],
         "root_disk_bytes": built["root_disk_bytes"],
         "command_line": common.kernel.command_line,
-        "content_hash": identity.finish(),
+        "content_hash": content_hash,
         "inputs_hash": product.inputs_hash(),
+        "sha256": sha256,
     });
     write_json(&folder.join("image.json"), &description)
+}
+
+/// SHA-256 of each file of an image. Those of a finished image stay as they were written: what has
+/// happened to its files since must show.
+fn checksums(
+    folder: &Path,
+    content_hash: &str,
+    kernel: &str,
+    built: &serde_json::Value,
+) -> anyhow::Result<serde_json::Value> {
+    let former: serde_json::Value = fs::read(folder.join("image.json"))
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or_default();
+    if former["content_hash"] == *content_hash && former["sha256"].is_object() {
+        return Ok(former["sha256"].clone());
+    }
+    let mut sums = serde_json::Map::new();
+    for (name, file) in [
+        ("kernel", Some(kernel)),
+        ("initramfs", built["initramfs"].as_str()),
+        ("root_disk", built["root_disk"].as_str()),
+    ] {
+        let Some(file) = file else { continue };
+        // The folder has another name while it is built, and the same parent.
+        let path = folder.join(file);
+        let mut hash = Sha256::new();
+        File::open(&path)
+            .and_then(|mut file| io::copy(&mut file, &mut hash))
+            .with_context(|| format!("read {}", path.display()))?;
+        sums.insert(name.to_owned(), hex::encode(hash.finalize()).into());
+    }
+    Ok(sums.into())
 }

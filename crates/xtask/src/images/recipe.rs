@@ -44,6 +44,9 @@ pub(super) struct Recipe {
 pub(super) struct Definition {
     /// One sentence for users.
     pub(super) description: String,
+    /// It is built only when it is named.
+    #[serde(default)]
+    pub(super) on_demand: bool,
     pub(super) base: Base,
     /// Empty folders to create, absolute guest paths (git keeps no empty folders).
     #[serde(default)]

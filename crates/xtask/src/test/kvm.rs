@@ -155,11 +155,10 @@ fn payload(workspace: &Workspace, work: &Path, all: &[TestProgram]) -> anyhow::R
     cp.args(["-r", "--sparse=always"]).arg(workspace.images()).arg(tree.join("images"));
     output(&mut cp).context("copy the images")?;
     for (name, _) in PROGRAMS {
-        let program = programs::system_test(all, name)?;
-        let mut strip = Command::new("strip");
-        strip.arg("--strip-debug").arg("-o").arg(tree.join(name)).arg(&program.path);
-        output(&mut strip).context("copy a test program")?;
+        copy_program(&programs::system_test(all, name)?.path, &tree.join(name))?;
     }
+    // The network gateway.
+    copy_program(&workspace.tested().join("forkd"), &tree.join("forkd"))?;
     fs::copy(workspace.tested().join(SHIM), tree.join("shim.so")).context("copy the shim")?;
     let launcher = workspace.tested().join(LAUNCHER);
     fs::copy(launcher, tree.join(LAUNCHER)).context("copy the launcher")?;
@@ -178,6 +177,13 @@ fn payload(workspace: &Workspace, work: &Path, all: &[TestProgram]) -> anyhow::R
     mke2fs.args(["-q", "-F", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-d"]);
     output(mke2fs.arg(&tree).arg(&disk)).context("make the disk with the tests")?;
     Ok(disk)
+}
+
+/// Copies a program without what only a debugger needs.
+fn copy_program(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let mut strip = Command::new("strip");
+    strip.arg("--strip-debug").arg("-o").arg(to).arg(from);
+    output(&mut strip).with_context(|| format!("copy {}", from.display())).map(drop)
 }
 
 /// One command line for each test program.

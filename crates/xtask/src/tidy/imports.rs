@@ -20,17 +20,33 @@ const FOR_TESTS: &str = "testkit";
 const IMPORT_ANYTHING: [&str; 4] = ["bench", "fuzz", "system-tests", "testkit"];
 
 /// Each crate and what it may import besides `types`. A crate that is not here imports nothing.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("agent", &["protocol", "sys"]),
+    ("artifact", &["store"]),
     ("capture", &["sys"]),
-    // The daemon only for `forkd serve`.
-    ("cli", &["api", "client", "daemon", "mcp", "meter-protocol"]),
+    // The daemon only for `forkd serve`, the gateway for `forkd netd`.
+    ("cli", &["api", "client", "daemon", "mcp", "meter-protocol", "netd"]),
     ("client", &["api"]),
     ("daemon", &["api", "engine"]),
-    ("engine", &["capture", "protocol", "store", "sys", "vmm"]),
+    (
+        "engine",
+        &[
+            "artifact",
+            "capture",
+            "launcher",
+            "netd-protocol",
+            "oci",
+            "protocol",
+            "store",
+            "sys",
+            "vmm",
+        ],
+    ),
     ("launcher", &["sys"]),
     ("mcp", &["api", "client"]),
     ("meter", &["meter-protocol", "sys"]),
+    ("netd", &["netd-protocol", "sys"]),
+    ("netd-protocol", &["sys"]),
     ("shim", &["sys"]),
     ("store", &["sys"]),
     ("vmm", &["launcher", "sys"]),

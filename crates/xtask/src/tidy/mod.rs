@@ -5,6 +5,7 @@
 //! |---|---|
 //! | file and line length | `rust.rs` |
 //! | which crate may import which | `imports.rs` |
+//! | what may come into the build | `licences.rs` |
 //! | no circle between the files of a crate | `circles.rs`, `modules.rs` |
 //! | tables of the documents that list code | `tables.rs` |
 //! | words that tell history or unfinished work, names that are not the field's | `words.rs` |
@@ -13,6 +14,7 @@
 mod circles;
 mod finding;
 mod imports;
+mod licences;
 mod markdown;
 mod modules;
 mod rust;
@@ -46,6 +48,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
     let packages = metadata(workspace)?.packages;
     let mut findings = imports::check(workspace, &packages)?;
     findings.extend(circles::check(workspace, &packages));
+    findings.extend(licences::check(workspace)?);
     let mut files = Vec::new();
     collect(&workspace.root, Path::new(""), &mut files)?;
     findings.extend(tables::check(workspace, &files));

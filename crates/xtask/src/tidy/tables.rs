@@ -10,12 +10,16 @@ use crate::workspace::Workspace;
 
 const ARCHITECTURE: &str = "docs/architecture.md";
 const BRANCH: &str = "docs/branch.md";
+const START: &str = "docs/start.md";
 const HAZARDS: &str = "docs/hazards.md";
 const LIMITS: &str = "docs/limits.md";
 const TESTING: &str = "docs/testing.md";
 
-/// Where the phases of a branch are.
-const PHASES: &str = "crates/types/src/branch.rs";
+/// The types of phases, where each is, and the page that lists them.
+const PHASES: [(&str, &str, &str); 2] = [
+    ("BranchPhase", "crates/types/src/branch.rs", BRANCH),
+    ("StartPhase", "crates/types/src/start.rs", START),
+];
 /// Every option of the command line.
 const OPTIONS: &str = "docs/reference/cli.md";
 
@@ -34,9 +38,12 @@ pub(super) fn check(workspace: &Workspace, files: &[PathBuf]) -> Vec<Finding> {
     let text = read(ARCHITECTURE);
     let named = words_of(first_cells(&text, "Code map"));
     findings.extend(missing(ARCHITECTURE, "the code map", &named, &crates(files)));
-    let text = read(BRANCH);
-    let named: BTreeSet<String> = first_cells(&text, "Phases").map(str::to_owned).collect();
-    findings.extend(differences(BRANCH, "the phases", &named, &phases(&read(PHASES))));
+    for (type_name, source, page) in PHASES {
+        let text = read(page);
+        let named: BTreeSet<String> = first_cells(&text, "Phases").map(str::to_owned).collect();
+        let known = phases(type_name, &read(source));
+        findings.extend(differences(page, "the phases", &named, &known));
+    }
     let text = read(TESTING);
     let named = words_of(first_cells(&text, "What the VM tier claims"));
     let (folders, named) = named.into_iter().partition(|name| name.ends_with("/*"));
@@ -126,8 +133,9 @@ fn crates(files: &[PathBuf]) -> BTreeSet<String> {
 }
 
 /// The names that the phases have outside of the code.
-fn phases(source: &str) -> BTreeSet<String> {
-    let list = source.split_once("BranchPhase {").and_then(|(_, rest)| rest.split_once('}'));
+fn phases(type_name: &str, source: &str) -> BTreeSet<String> {
+    let list = source.split_once(&format!("{type_name} {{"));
+    let list = list.and_then(|(_, rest)| rest.split_once('}'));
     let names = list.map_or("", |(list, _)| list).split(" = \"").skip(1);
     names.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
 }
@@ -175,7 +183,7 @@ mod tests {
     fn phases_are_the_names_of_their_type_and_of_no_other() {
         let source = "BranchPhase {\n Prepare = \"prepare\",\n Resume = \"resume\",\n}\n\
                       BranchMode {\n Live = \"live\",\n}";
-        assert_eq!(phases(source), set(&["prepare", "resume"]));
+        assert_eq!(phases("BranchPhase", source), set(&["prepare", "resume"]));
     }
 
     #[test]

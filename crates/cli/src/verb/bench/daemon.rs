@@ -50,6 +50,11 @@ impl OwnDaemon {
         &self.client
     }
 
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.process.as_ref().map_or(0, Child::id)
+    }
+
     /// Ends the daemon and removes everything.
     pub(super) fn end(mut self) -> anyhow::Result<()> {
         self.close()

@@ -2,9 +2,9 @@
 
 mod branch;
 mod daemon;
-mod guest;
-mod measure;
-mod options;
+mod fork;
+mod host;
+mod result;
 mod row;
 mod statistics;
 mod summary;
@@ -15,7 +15,9 @@ use crate::options::Global;
 
 /// Measure forkd on this machine
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  forkd bench branch --iterations 20")]
+#[command(after_help = "Examples:\n  \
+    forkd bench branch --iterations 20\n  \
+    forkd bench fork -n 10")]
 pub(crate) struct Options {
     #[command(subcommand)]
     what: What,
@@ -23,10 +25,13 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    Branch(options::Options),
+    Branch(branch::Options),
+    Fork(fork::Options),
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
-    let What::Branch(options) = options.what;
-    branch::run(global, options).await
+    match options.what {
+        What::Branch(options) => branch::run(global, options).await,
+        What::Fork(options) => fork::run(global, options).await,
+    }
 }

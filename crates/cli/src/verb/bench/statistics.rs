@@ -37,13 +37,19 @@ pub(super) fn longest_gap_ms(
     from_ms: f64,
     to_ms: f64,
 ) -> Option<f64> {
-    if from_ms < 0.0 || to_ms <= from_ms || to_ms * 1e6 > super::guest::float(spun_ns) {
+    if from_ms < 0.0 || to_ms <= from_ms || to_ms * 1e6 > float(spun_ns) {
         return None;
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
     let (from, to) = (from_ms.floor() as usize, to_ms.ceil() as usize);
     let longest = longest_ns.get(from..to.min(longest_ns.len()))?.iter().max()?;
-    Some(super::guest::float(*longest) / 1e6)
+    Some(float(*longest) / 1e6)
+}
+
+/// A count as a number to calculate with.
+#[expect(clippy::cast_precision_loss, reason = "below 2^53, or shown with few digits")]
+pub(super) fn float(number: u64) -> f64 {
+    number as f64
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! stays the same along a chain.
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use super::row::{FIGURES, Row};
+use super::row::Row;
 use super::statistics::Distribution;
 use crate::console::output::{self, Align, Table};
 
@@ -13,8 +14,9 @@ const CHAIN_END_ROWS: usize = 10;
 /// How a figure is distributed over rows of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Summary {
-    mode: String,
-    wait: String,
+    /// The labels of the rows.
+    #[serde(flatten)]
+    kind: Map<String, Value>,
     figure: &'static str,
     #[serde(flatten)]
     distribution: Distribution,
@@ -23,8 +25,8 @@ pub(super) struct Summary {
 /// The median of a figure over the first rows of one kind, and over the last.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Trend {
-    mode: String,
-    wait: String,
+    #[serde(flatten)]
+    kind: Map<String, Value>,
     figure: &'static str,
     /// Rows at either end.
     rows: usize,
@@ -33,27 +35,32 @@ pub(super) struct Trend {
 }
 
 /// Kinds of rows in the order in which they came first, each with its rows.
-fn kinds(rows: &[Row]) -> Vec<(&str, &str, Vec<&Row>)> {
-    let mut kinds: Vec<(&str, &str, Vec<&Row>)> = Vec::new();
+fn kinds(rows: &[Row]) -> Vec<Vec<&Row>> {
+    let mut kinds: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
-        let known = kinds.iter_mut().find(|(mode, wait, _)| *mode == row.mode && *wait == row.wait);
-        match known {
-            Some((_, _, of_kind)) => of_kind.push(row),
-            None => kinds.push((&row.mode, &row.wait, vec![row])),
+        match kinds.iter_mut().find(|kind| kind[0].labels == row.labels) {
+            Some(of_kind) => of_kind.push(row),
+            None => kinds.push(vec![row]),
         }
     }
     kinds
 }
 
+/// The names and words that all rows of a kind have.
+fn labels(rows: &[&Row]) -> Map<String, Value> {
+    let row = rows[0];
+    let named = row.sheet.labels.iter().zip(&row.labels);
+    named.map(|(name, word)| ((*name).to_owned(), word.as_str().into())).collect()
+}
+
 /// Summarises every figure that was measured at all.
 pub(super) fn summaries(rows: &[Row]) -> Vec<Summary> {
     let mut summaries = Vec::new();
-    for (mode, wait, rows) in kinds(rows) {
-        for figure in FIGURES {
+    for rows in kinds(rows) {
+        for figure in rows[0].sheet.figures {
             let values = rows.iter().filter_map(|row| row.figure(figure)).collect();
             let Some(distribution) = Distribution::of(values) else { continue };
-            let (mode, wait) = (mode.to_owned(), wait.to_owned());
-            summaries.push(Summary { mode, wait, figure, distribution });
+            summaries.push(Summary { kind: labels(&rows), figure, distribution });
         }
     }
     summaries
@@ -62,64 +69,51 @@ pub(super) fn summaries(rows: &[Row]) -> Vec<Summary> {
 /// Compares the ends of a chain. Nothing to compare when there are fewer than two rows of a kind.
 pub(super) fn trends(rows: &[Row]) -> Vec<Trend> {
     let mut trends = Vec::new();
-    for (mode, wait, rows) in kinds(rows) {
-        let ends = CHAIN_END_ROWS.min(rows.len() / 2);
-        let (first, last) = (&rows[..ends], &rows[rows.len() - ends..]);
-        for figure in FIGURES {
+    for of_kind in kinds(rows) {
+        let ends = CHAIN_END_ROWS.min(of_kind.len() / 2);
+        let (first, last) = (&of_kind[..ends], &of_kind[of_kind.len() - ends..]);
+        for figure in of_kind[0].sheet.figures {
             let median = |rows: &[&Row]| {
                 let values = rows.iter().filter_map(|row| row.figure(figure)).collect();
                 Distribution::of(values).map(|distribution| distribution.p50)
             };
             let (Some(first_p50), Some(last_p50)) = (median(first), median(last)) else { continue };
-            let (mode, wait) = (mode.to_owned(), wait.to_owned());
-            trends.push(Trend { mode, wait, figure, rows: ends, first_p50, last_p50 });
+            trends.push(Trend { kind: labels(&of_kind), figure, rows: ends, first_p50, last_p50 });
         }
     }
     trends
 }
 
-/// The summaries for people.
-pub(super) fn table(summaries: &[Summary]) -> Table {
-    let (left, right) = (Align::Left, Align::Right);
-    let mut table = Table::new(&[
-        ("MODE", left),
-        ("WAITS FOR", left),
-        ("FIGURE", left),
-        ("N", right),
-        ("P50", right),
-        ("P90", right),
-        ("P99", right),
-        ("MAX", right),
-    ]);
-    for Summary { mode, wait, figure, distribution } in summaries {
+/// A table with the labels `heads`, the figure, and then `numbers`.
+fn table_of(heads: &[&'static str], numbers: &[&'static str]) -> Table {
+    let left = heads.iter().chain(&["FIGURE"]).map(|head| (*head, Align::Left));
+    let right = numbers.iter().map(|head| (*head, Align::Right));
+    Table::new(&left.chain(right).collect::<Vec<_>>())
+}
+
+fn words(kind: &Map<String, Value>) -> impl Iterator<Item = String> + '_ {
+    kind.values().map(|word| word.as_str().unwrap_or_default().to_owned())
+}
+
+/// The summaries for people, with the heads of their labels.
+pub(super) fn table(heads: &[&'static str], summaries: &[Summary]) -> Table {
+    let mut table = table_of(heads, &["N", "P50", "P90", "P99", "MAX"]);
+    for Summary { kind, figure, distribution } in summaries {
         let Distribution { n, p50, p90, p99, max } = *distribution;
-        let [p50, p90, p99, max] = [p50, p90, p99, max].map(|value| shown(figure, value));
-        let (mode, wait, figure) = (mode.clone(), wait.clone(), (*figure).to_owned());
-        table.row([mode, wait, figure, n.to_string(), p50, p90, p99, max]);
+        let numbers = [p50, p90, p99, max].map(|value| shown(figure, value));
+        let cells = words(kind).chain([(*figure).to_owned(), n.to_string()]).chain(numbers);
+        table.row(cells.collect::<Vec<_>>());
     }
     table
 }
 
 /// The trends for people.
-pub(super) fn trend_table(trends: &[Trend]) -> Table {
-    let (left, right) = (Align::Left, Align::Right);
-    let mut table = Table::new(&[
-        ("MODE", left),
-        ("WAITS FOR", left),
-        ("FIGURE", left),
-        ("ROWS", right),
-        ("P50 OF THE FIRST", right),
-        ("P50 OF THE LAST", right),
-    ]);
-    for trend in trends {
-        table.row([
-            trend.mode.clone(),
-            trend.wait.clone(),
-            trend.figure.to_owned(),
-            trend.rows.to_string(),
-            shown(trend.figure, trend.first_p50),
-            shown(trend.figure, trend.last_p50),
-        ]);
+pub(super) fn trend_table(heads: &[&'static str], trends: &[Trend]) -> Table {
+    let mut table = table_of(heads, &["ROWS", "P50 OF THE FIRST", "P50 OF THE LAST"]);
+    for Trend { kind, figure, rows, first_p50, last_p50 } in trends {
+        let numbers = [*first_p50, *last_p50].map(|value| shown(figure, value));
+        let cells = words(kind).chain([(*figure).to_owned(), rows.to_string()]).chain(numbers);
+        table.row(cells.collect::<Vec<_>>());
     }
     table
 }
@@ -142,21 +136,30 @@ fn shown(figure: &str, value: f64) -> String {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
         return output::size(value as u64);
     }
-    if figure.ends_with("_per_s") {
+    if figure.ends_with("_mib_per_s") {
         return format!("{value:.1} MiB/s");
     }
-    if figure.ends_with("_ms") || figure.starts_with("phases_ms.") {
+    if figure.ends_with("_percent") {
+        return format!("{value:.2} %");
+    }
+    if figure.ends_with("_ms") || figure.contains("phases_ms.") {
         return format!("{value:.2} ms");
+    }
+    if figure.ends_with("_per_s_per_cpu") {
+        return format!("{value:.2} /s");
     }
     format!("{value:.0}")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Sheet;
     use super::*;
 
+    static SHEET: Sheet = Sheet { labels: &["mode", "wait"], figures: &["pause_ms", "ready_ms"] };
+
     fn row(iteration: u32, mode: &str, pause_ms: f64) -> Row {
-        let mut row = Row::new(iteration, mode, "ready");
+        let mut row = Row::new(&SHEET, iteration, &[mode, "ready"]);
         row.set("pause_ms", Ok(pause_ms));
         row
     }
@@ -164,12 +167,19 @@ mod tests {
     #[test]
     fn rows_of_one_kind_are_summarised_together_and_unmeasured_figures_left_out() {
         let rows = [row(1, "live", 1.0), row(1, "full", 9.0), row(2, "live", 3.0)];
-        let summaries = summaries(&rows);
-        let found: Vec<_> = summaries
-            .iter()
-            .map(|s| (s.mode.as_str(), s.figure, s.distribution.n, s.distribution.max))
-            .collect();
-        assert_eq!(found, [("live", "pause_ms", 2, 3.0), ("full", "pause_ms", 1, 9.0)]);
+        let json = serde_json::to_value(summaries(&rows)).unwrap();
+        let found: Vec<_> = json.as_array().unwrap().iter().collect();
+        let of = |at: usize, name: &str| found[at][name].clone();
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            (of(0, "mode"), of(0, "n"), of(0, "max")),
+            ("live".into(), 2.into(), 3.0.into())
+        );
+        assert_eq!(
+            (of(1, "mode"), of(1, "n"), of(1, "max")),
+            ("full".into(), 1.into(), 9.0.into())
+        );
+        assert_eq!((of(1, "wait"), of(1, "figure")), ("ready".into(), "pause_ms".into()));
     }
 
     #[test]
@@ -196,6 +206,8 @@ mod tests {
         assert_eq!(shown("dirty_bytes", 1_048_576.0), "1.0 MiB");
         assert_eq!(shown("phases_ms.seal", 0.127), "0.13 ms");
         assert_eq!(shown("writer_after_mib_per_s", 12.34), "12.3 MiB/s");
+        assert_eq!(shown("children_per_s_per_cpu", 12.345), "12.35 /s");
+        assert_eq!(shown("idle_cpu_percent", 0.123), "0.12 %");
         assert_eq!(shown("faults", 7.0), "7");
     }
 }

@@ -7,6 +7,7 @@ use forkd_client::{Client, ClientError};
 use serde_json::{Value, json};
 
 use crate::samples::Samples;
+use crate::standby;
 
 /// Pauses that are kept of each source, and of all together.
 const PAUSES_KEPT: usize = 60;
@@ -31,14 +32,8 @@ impl Frame {
         })
     }
 
-    /// A number of the daemon's, which has no fraction.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a count from our daemon; anything else becomes the nearest count"
-    )]
     pub(super) fn count(&self, metric: &str, label: Option<(&str, &str)>) -> u64 {
-        self.samples.value(metric, label) as u64
+        self.samples.count(metric, label)
     }
 
     pub(super) fn memory(&self, kind: &str) -> u64 {
@@ -65,6 +60,12 @@ impl Frame {
                 "hot_bytes": self.count("forkd_hot_bytes", None),
                 "durable_bytes": self.count("forkd_durable_bytes", None),
             },
+            "network": {
+                "connections": self.count("forkd_network_connections", None),
+                "flows_by_outcome": states("forkd_network_flows_total", "outcome"),
+                "bytes_by_direction": states("forkd_network_bytes_total", "direction"),
+            },
+            "standby": standby::as_json(&self.samples),
             "pauses_ms": pauses.all.iter().collect::<Vec<_>>(),
         })
     }

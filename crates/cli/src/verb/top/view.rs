@@ -5,6 +5,7 @@ use forkd_api::TtySize;
 use super::frame::{Frame, Pauses};
 use crate::console::manner::Style;
 use crate::console::output::{self, Align, Table};
+use crate::standby;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -70,6 +71,7 @@ fn head(frame: &Frame, pauses: &Pauses) -> Vec<String> {
     };
     vec![
         format!("sandboxes   {}", counts(frame, "forkd_sandboxes", "state")),
+        format!("standing by {}", standby::line(&frame.samples)),
         format!("snapshots   {}", counts(frame, "forkd_snapshots", "state")),
         format!("running     {}", counts(frame, "forkd_operations_running", "kind")),
         format!(
@@ -84,6 +86,7 @@ fn head(frame: &Frame, pauses: &Pauses) -> Vec<String> {
             frame.count("forkd_branches_total", Some(("result", "ready"))),
             frame.count("forkd_branches_total", Some(("result", "failed"))),
         ),
+        format!("network     {}", network_line(frame)),
         format!("pauses      {}", pause_line(pauses)),
     ]
 }
@@ -98,6 +101,21 @@ fn counts(frame: &Frame, metric: &str, label: &str) -> String {
         .map(|(value, count)| format!("{count} {value}"))
         .collect();
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}
+
+fn network_line(frame: &Frame) -> String {
+    if frame.count("forkd_network_gateway_up", None) == 0 {
+        return "the gateway does not answer".to_owned();
+    }
+    let bytes =
+        |direction| frame.count("forkd_network_bytes_total", Some(("direction", direction)));
+    format!(
+        "{} connections, out {}, in {}, {} refused",
+        frame.count("forkd_network_connections", None),
+        output::size(bytes("out")),
+        output::size(bytes("in")),
+        frame.count("forkd_network_flows_total", Some(("outcome", "refused"))),
+    )
 }
 
 fn pause_line(pauses: &Pauses) -> String {
@@ -178,12 +196,19 @@ mod tests {
             forkd_operations_running{kind=\"publish\"} 1\n\
             forkd_vmm_memory_bytes{kind=\"private\"} 2097152\n\
             forkd_vmm_memory_bytes{kind=\"shared\"} 3145728\n\
-            forkd_branches_total{mode=\"live\",result=\"ready\"} 2\n";
+            forkd_standby_places 4\nforkd_standby_status{status=\"off\"} 1\n\
+            forkd_branches_total{mode=\"live\",result=\"ready\"} 2\n\
+            forkd_network_gateway_up 1\nforkd_network_connections 1\n\
+            forkd_network_flows_total{outcome=\"refused\"} 3\n\
+            forkd_network_bytes_total{direction=\"out\"} 1024\n\
+            forkd_network_bytes_total{direction=\"in\"} 2048\n";
         Frame {
             version: Version {
                 version: "1.0".into(),
                 api: "v1".into(),
                 accelerator: "tcg".into(),
+                security_boundary: false,
+                preview_url: None,
                 isolation: Isolation::Full.into(),
             },
             sandboxes: (0..sandboxes).map(|number| sandbox(&format!("sb-{number}"))).collect(),
@@ -205,9 +230,11 @@ mod tests {
         let text = lines(&frame(1), &pauses(), None, false).join("\n");
         for part in [
             "sandboxes   2 running\n",
+            "standing by 0 of 4; the daemon was started with --standby 0\n",
             "private 2.0 MiB, shared 3.0 MiB",
             "running     1 publish\n",
             "branches    2 ready, 0 failed\n",
+            "network     1 connections, out 1.0 KiB, in 2.0 KiB, 3 refused\n",
             "█▃ last 1.00 ms, median 4.00 ms, longest 4.00 ms",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");

@@ -11,6 +11,7 @@ use crate::console::report;
 use crate::console::report::Hinted;
 use crate::daemon::connect;
 use crate::options::Global;
+use crate::verb::network;
 
 use lineage::{Leaf, Node, Thing};
 
@@ -19,7 +20,8 @@ use lineage::{Leaf, Node, Thing};
 /// Sandboxes are shown below the snapshot that they started from, and branches below the sandbox
 /// that they were taken of. If that was removed, or rolled back to the branch, the branch is shown
 /// below the snapshot that it builds on. SIZE is what the snapshot itself stores; PAUSE is how long
-/// its source was paused.
+/// its source was paused. The last column says what a sandbox reaches on the network, and how often
+/// it was refused.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd tree\n  \
@@ -95,18 +97,25 @@ fn snapshot_row(name: String, snapshot: &Snapshot) -> [String; 6] {
 }
 
 fn sandbox_row(name: String, sandbox: &Sandbox) -> [String; 6] {
-    let branches = match sandbox.branch_count {
-        0 => String::new(),
-        1 => "1 branch".to_owned(),
-        count => format!("{count} branches"),
-    };
+    let reaches = || format!("reaches {}", network::summary(&sandbox.network));
+    let refusals = Some(sandbox.network_refusals).filter(|refusals| *refusals > 0);
+    let remarks = [
+        match sandbox.branch_count {
+            0 => None,
+            1 => Some("1 branch".to_owned()),
+            count => Some(format!("{count} branches")),
+        },
+        sandbox.guest_addr.is_some().then(reaches),
+        refusals.map(|refusals| format!("{refusals} refused")),
+    ];
+    let remarks = remarks.into_iter().flatten().collect::<Vec<_>>().join("; ");
     [
         name,
         sandbox.state.to_string(),
         "-".to_owned(),
         "-".to_owned(),
         output::age(sandbox.created_at_unix),
-        sandbox.error.as_deref().map_or(branches, report::printable_line),
+        sandbox.error.as_deref().map_or(remarks, report::printable_line),
     ]
 }
 

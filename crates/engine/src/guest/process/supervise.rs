@@ -14,11 +14,11 @@ use crate::guest::{ExecExit, GuestError};
 
 /// How long the beginning of a character waits for its rest. Bytes that only look like one reach
 /// their reader this late.
-const HOLD: Duration = Duration::from_millis(200);
+pub(super) const HOLD: Duration = Duration::from_millis(200);
 
 /// Takes output and gives credit as far as readers permit, until the process ends.
-pub(super) async fn supervise(process: Arc<Process>, mut call: Call) {
-    let mut output = Output::default();
+pub(super) async fn supervise(process: Arc<Process>, mut call: Call, hold: Duration) {
+    let mut output = Output { stdout: Held::default(), stderr: Held::default(), hold };
     let end = match follow(&process, &mut call, &mut output).await {
         Ok(exit) => ProcessEnd::Exited(exit),
         Err(error) => ProcessEnd::Lost { reason: error.to_string() },
@@ -55,10 +55,10 @@ async fn follow(
 }
 
 /// Both streams, with what is held back of each.
-#[derive(Default)]
 struct Output {
     stdout: Held,
     stderr: Held,
+    hold: Duration,
 }
 
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Output {
             Stream::Stderr => &mut self.stderr,
         };
         process.write(stream, &held.splitter.take(data));
-        held.until = held.splitter.holds_back().then(|| Instant::now() + HOLD);
+        held.until = held.splitter.holds_back().then(|| Instant::now() + self.hold);
     }
 
     /// When something has been held back for long enough.
@@ -89,7 +89,7 @@ impl Output {
 
     /// Keeps as it is whatever was held back.
     fn give_up(&mut self, process: &Process) {
-        self.give_up_before(process, Instant::now() + HOLD);
+        self.give_up_before(process, Instant::now() + self.hold);
     }
 
     fn give_up_before(&mut self, process: &Process, time: Instant) {

@@ -7,7 +7,7 @@ use forkd_types::ProcessId;
 use forkd_types::limit::PROCESSES_PER_SANDBOX_MAX;
 
 use super::process::{OutputReader, Process, ProcessView};
-use super::supervise::supervise;
+use super::supervise::{HOLD, supervise};
 use super::{ProcessError, ProcessRequest, TerminalSize};
 use crate::guest::{GuestAgent, InputPiece};
 
@@ -16,9 +16,16 @@ const REMOVED: &str = "the process was removed";
 
 /// The processes that were started and are not forgotten. Ended ones are forgotten, oldest first,
 /// when others need their place.
-#[derive(Default)]
 pub struct ProcessTable {
     state: Mutex<State>,
+    /// How long the beginning of a character waits for its rest.
+    hold: Duration,
+}
+
+impl Default for ProcessTable {
+    fn default() -> Self {
+        Self::with_hold(HOLD)
+    }
 }
 
 #[derive(Default)]
@@ -39,6 +46,13 @@ impl Drop for Place<'_> {
 }
 
 impl ProcessTable {
+    /// An empty table. The beginning of a character waits for its rest for `hold`, where the two
+    /// come apart.
+    #[must_use]
+    pub fn with_hold(hold: Duration) -> Self {
+        Self { state: Mutex::default(), hold }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,7 +73,7 @@ impl ProcessTable {
         let started = agent.start_process(request).await?;
         let process = Process::new(&started, args, has_terminal);
         process.expect(audience);
-        let supervisor = tokio::spawn(supervise(Arc::clone(&process), started.call));
+        let supervisor = tokio::spawn(supervise(Arc::clone(&process), started.call, self.hold));
         process.supervised_by(supervisor.abort_handle());
         drop(place);
         self.lock().processes.push(Arc::clone(&process));

@@ -1,0 +1,37 @@
+//! A snapshot as one file, to be carried to another daemon: written from a store, and read into
+//! one. `docs/reference/artifact.md` describes the format.
+//!
+//! ```text
+//! manifest   what the snapshot consists of, by digest     signature  who says so
+//! layout     the order of the parts in the file           archive    one entry after the other
+//! chunk      a few pages, compressed                      export, import   from and into a store
+//! ```
+//!
+//! Guarantees: the signature covers the manifest, and the manifest covers every other byte that is
+//! used. A part is decompressed only after its digest was compared, into a buffer of known size. A
+//! file that differs from what [`export`] writes in a single bit is refused. An import that ends
+//! early leaves no file. Neither direction holds more than the manifest and one part in memory.
+//!
+//! Does not do: decide whom to trust, whether a machine fits this host, or what a snapshot is
+//! called.
+
+mod archive;
+mod chunk;
+mod digest;
+mod error;
+mod export;
+mod import;
+mod layout;
+mod manifest;
+mod signature;
+#[cfg(test)]
+mod tests;
+
+pub use digest::Digest;
+pub use error::ArtifactError;
+pub use export::{Export, Parts};
+pub use import::{Received, SignedArtifact, Unpacked};
+pub use manifest::{
+    ArtifactManifest, Chunk, ImageReference, LayerPart, Limits, Machine, OverlayPart, Stream,
+};
+pub use signature::{KeyError, PublicKey, Signature, SigningKey};

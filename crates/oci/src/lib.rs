@@ -1,0 +1,41 @@
+//! OCI images: from a reference to a root disk that a microVM boots.
+//!
+//! ```text
+//! reference -> source (registry, layout, archive) -> cache of blobs -> tree of files -> ext4 disk
+//! ```
+//!
+//! Layers are not unpacked. A first pass over their archives builds a tree of what the image has;
+//! a second one copies the content of its files into the disk. So owners, device nodes and
+//! attributes come out right without root, and no archive can write outside its image: there is
+//! nothing outside.
+//!
+//! Guarantees: every blob has the digest and the size that its manifest names; every layer unpacks
+//! to what the configuration names; sizes and counts are bounded; equal images give equal disks.
+//!
+//! Does not do: boot anything; push; build images.
+
+mod archive;
+mod cache;
+mod credentials;
+mod digest;
+mod disk;
+mod error;
+mod ext4;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod layer;
+pub mod limit;
+mod local;
+mod manifest;
+mod reference;
+mod registry;
+mod source;
+mod tree;
+
+pub use cache::{Cache, Pulled};
+pub use digest::Digest;
+pub use disk::{Disk, build};
+pub use error::OciError;
+pub use manifest::{ImageConfig, ProgramConfig};
+pub use reference::{Reference, ReferenceError};
+pub use source::Watch;

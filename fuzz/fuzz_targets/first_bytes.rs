@@ -1,0 +1,5 @@
+//! See `forkd_fuzz::first_bytes`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| forkd_fuzz::first_bytes::check(input));
