@@ -165,5 +165,12 @@ def show_cost(console: Console, measured: Measured) -> None:
 def stalls(measured: Measured, until_ms: float) -> str:
     """The longest gap in the source, and the same without a branch."""
     both = (measured.stall.longest_ms(until_ms), measured.floor.longest_ms(until_ms))
-    longest, floor = (f"{gap:.2f} ms" if gap else "below 0.5 ms" for gap in both)
+    longest, floor = (shown(gap) for gap in both)
     return f"{longest}; without a branch {floor}"
+
+
+def shown(gap_ms: float | None) -> str:
+    """A gap as people read it."""
+    if gap_ms is None:
+        return "not measured, the host was too busy"
+    return f"{gap_ms:.2f} ms" if gap_ms else "below 0.5 ms"

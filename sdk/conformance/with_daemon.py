@@ -65,6 +65,11 @@ def own_daemon() -> Iterator[str]:
         address,
         # Else they would outlive their daemon.
         "--stop-sandboxes",
+        # A recipe has servers on this machine.
+        "--network",
+        "any",
+        "--preview-listen",
+        "127.0.0.1:0",
     ]
     try:
         with (home / "log").open("wb") as log:

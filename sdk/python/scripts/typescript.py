@@ -134,7 +134,7 @@ class Models:
         schema = value(schema)
         if name := reference(schema):
             return name
-        if schema.get("type") == "array":
+        if "items" in schema:
             return f"readonly {self.kind(schema['items'])}[]"
         if "additionalProperties" in schema:
             return f"Readonly<Record<string, {self.kind(schema['additionalProperties'])}>>"
@@ -148,7 +148,7 @@ class Models:
                 return PLAIN["string"][1]
             # It may be defined further below.
             return f"(value, where) => read{name}(value, where)"
-        if schema.get("type") == "array":
+        if "items" in schema:
             return f"list({self.reads(schema['items'])})"
         if "additionalProperties" in schema:
             return f"map({self.reads(schema['additionalProperties'])})"

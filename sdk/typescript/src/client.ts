@@ -1,17 +1,25 @@
 /** One daemon, and everything about it that belongs to no single sandbox. */
 
 import "./core/dispose.js";
+import type { Content } from "./core/call.js";
 import { NotUnderstoodError } from "./core/failure.js";
 import * as flow from "./core/flow.js";
+import * as route from "./core/networks.js";
 import * as request from "./core/request.js";
-import type { BuildOptions, EventFilter, RemoveOptions, StartOptions } from "./core/request.js";
+import type {
+  BuildOptions,
+  EventFilter,
+  ImportOptions,
+  RemoveOptions,
+  StartOptions,
+} from "./core/request.js";
 import type { Event } from "./core/result.js";
 import { BuildSource, EventsSource } from "./core/source.js";
 import { parse, shown } from "./core/target.js";
 import { credentials, RETRIES, target } from "./environment.js";
 import type * as models from "./generated/models.js";
 import { Sandbox, Snapshot } from "./sandbox.js";
-import { Stream } from "./stream.js";
+import { ByteStream, Stream } from "./stream.js";
 import { Transport } from "./transport.js";
 import type { Fetch } from "./wire.js";
 
@@ -106,6 +114,22 @@ export class Snapshots {
     return new Snapshot(this.#transport, await this.#transport.send(call));
   }
 
+  /**
+   * The snapshot as one file, piece by piece, for another daemon.
+   *
+   * The file has the memory and disk of the sandbox, with every password and key that programs had
+   * read there.
+   */
+  exportArtifact(tag: string): Promise<ByteStream> {
+    return ByteStream.open(this.#transport, request.exportArtifact(tag));
+  }
+
+  /** Makes a snapshot of such a file. The daemon must trust the key that signed it: see `Keys`. */
+  async importArtifact(data: Content, options: ImportOptions = {}): Promise<Snapshot> {
+    const call = request.importArtifact(data, options);
+    return new Snapshot(this.#transport, await this.#transport.send(call));
+  }
+
   /** Removes one. */
   remove(tag: string, options: RemoveOptions = {}): Promise<void> {
     return this.#transport.send(request.removeSnapshot(tag, options));
@@ -142,6 +166,86 @@ export class Operations {
   }
 }
 
+/** The key that the daemon signs artifacts with, and those that it trusts. */
+export class Keys {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** All of them. */
+  get(): Promise<models.Keys> {
+    return this.#transport.send(request.keys());
+  }
+
+  /** Trusts a key from now on, in place of one of the same name. */
+  trust(name: string, key: string): Promise<void> {
+    return this.#transport.send(request.trustKey(name, key));
+  }
+
+  /** Trusts it no more. What was imported stays. */
+  remove(name: string): Promise<void> {
+    return this.#transport.send(request.removeKey(name));
+  }
+}
+
+/** Keys that header rules put into requests. Sandboxes use them and never have them. */
+export class Secrets {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** The names of yours. */
+  list(): Promise<readonly models.Secret[]> {
+    return this.#transport.send(request.secrets());
+  }
+
+  /** Sets one, or replaces its value: one line of ASCII. */
+  set(name: string, value: string): Promise<void> {
+    return this.#transport.send(request.setSecret(name, value));
+  }
+
+  /** Removes one. Requests that need it fail from then on. */
+  remove(name: string): Promise<void> {
+    return this.#transport.send(request.removeSecret(name));
+  }
+}
+
+/** Private networks, whose members reach each other by name. See `Sandbox.join`. */
+export class Networks {
+  readonly #transport: Transport;
+
+  /** @internal */
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** Yours, with their members. */
+  list(): Promise<readonly models.Network[]> {
+    return this.#transport.send(route.networks());
+  }
+
+  /** Creates one without members. */
+  create(name: string): Promise<models.Network> {
+    return this.#transport.send(route.createNetwork(name));
+  }
+
+  /** One of them, with its members. */
+  get(name: string): Promise<models.Network> {
+    return this.#transport.send(route.privateNetwork(name));
+  }
+
+  /** Removes one. Connections between its members are reset. */
+  remove(name: string): Promise<void> {
+    return this.#transport.send(route.removeNetwork(name));
+  }
+}
+
 /** How a client connects. */
 export interface ClientOptions {
   /** By default `FORKD_TOKEN`. */
@@ -167,6 +271,12 @@ export class Client implements AsyncDisposable {
   readonly snapshots: Snapshots;
   /** What takes longer than a moment. */
   readonly operations: Operations;
+  /** Keys for header rules. */
+  readonly secrets: Secrets;
+  /** Whose artifacts are imported. */
+  readonly keys: Keys;
+  /** Private networks. */
+  readonly networks: Networks;
   /** @internal */
   readonly transport: Transport;
 
@@ -181,6 +291,9 @@ export class Client implements AsyncDisposable {
     this.sandboxes = new Sandboxes(this.transport);
     this.snapshots = new Snapshots(this.transport);
     this.operations = new Operations(this.transport);
+    this.secrets = new Secrets(this.transport);
+    this.keys = new Keys(this.transport);
+    this.networks = new Networks(this.transport);
   }
 
   /** Where it connects to. */

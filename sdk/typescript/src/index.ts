@@ -13,7 +13,16 @@
  * ```
  */
 
-export { Client, Operations, Sandboxes, Snapshots, type ClientOptions } from "./client.js";
+export {
+  Client,
+  Keys,
+  Networks,
+  Operations,
+  Sandboxes,
+  Secrets,
+  Snapshots,
+  type ClientOptions,
+} from "./client.js";
 export {
   Commands,
   Process,
@@ -36,7 +45,9 @@ export type {
   BuildOptions,
   Command,
   EventFilter,
+  ImportOptions,
   Mode,
+  NetworkOptions,
   RemoveOptions,
   StartOptions,
   TerminalSize,
@@ -61,6 +72,7 @@ export {
 } from "./explore.js";
 export { Files } from "./files.js";
 export type * as models from "./generated/models.js";
+export { Forward, Ports, type ForwardOptions } from "./ports.js";
 export { Branch, Child, Sandbox, Snapshot } from "./sandbox.js";
 export { ByteStream, Stream } from "./stream.js";
 export type { Fetch, FetchAnswer, FetchInit } from "./wire.js";

@@ -4,14 +4,22 @@ import "./core/dispose.js";
 import type { Client } from "./client.js";
 import { Commands } from "./commands.js";
 import { errorOfBody } from "./core/call.js";
-import { ForkdError } from "./core/failure.js";
+import { ForkdError, NotUnderstoodError } from "./core/failure.js";
 import * as flow from "./core/flow.js";
+import * as route from "./core/networks.js";
 import * as request from "./core/request.js";
-import type { BranchOptions, Mode, RemoveOptions, StartOptions } from "./core/request.js";
+import type {
+  BranchOptions,
+  Mode,
+  NetworkOptions,
+  RemoveOptions,
+  StartOptions,
+} from "./core/request.js";
 import type { Execution } from "./core/result.js";
 import { transport as transportOfEnvironment } from "./environment.js";
 import { Files } from "./files.js";
 import type * as models from "./generated/models.js";
+import { Ports } from "./ports.js";
 import type { Transport } from "./transport.js";
 
 /** How long code may run when nothing is said, in seconds. */
@@ -29,6 +37,8 @@ export class Sandbox implements AsyncDisposable {
   readonly commands: Commands;
   /** Reads and writes its files. */
   readonly files: Files;
+  /** Reaches what listens in it. */
+  readonly ports: Ports;
   /** @internal */
   readonly transport: Transport;
 
@@ -38,6 +48,7 @@ export class Sandbox implements AsyncDisposable {
     this.info = info;
     this.commands = new Commands(transport, info.id);
     this.files = new Files(transport, info.id);
+    this.ports = new Ports(transport, info.id);
   }
 
   /**
@@ -122,6 +133,40 @@ export class Sandbox implements AsyncDisposable {
   async rollback(snapshot: Snapshot | string): Promise<void> {
     const tag = typeof snapshot === "string" ? snapshot : snapshot.tag;
     this.info = await this.transport.send(request.rollback(this.id, tag));
+  }
+
+  /** What it may reach. */
+  async network(): Promise<models.NetworkPolicy> {
+    return this.transport.send(request.network(this.id));
+  }
+
+  /**
+   * What it has reached and what it was refused: the newest entries, or those that follow the
+   * number `after`; at most 1,000.
+   */
+  async networkLog(after?: number): Promise<models.NetworkLog> {
+    return this.transport.send(request.networkLog(this.id, after));
+  }
+
+  /**
+   * Makes it a member of a private network: other members reach it by the name in the answer. A
+   * member stays one.
+   */
+  async join(network: string): Promise<models.Membership> {
+    this.info = await this.transport.send(route.joinNetwork(this.id, network));
+    const joined = this.info.networks.find((membership) => membership.network === network);
+    if (joined === undefined) throw new NotUnderstoodError(`it did not join \`${network}\``);
+    return joined;
+  }
+
+  /** Makes it a member no longer. Its connections to other members are reset. */
+  async leave(network: string): Promise<void> {
+    this.info = await this.transport.send(route.leaveNetwork(this.id, network));
+  }
+
+  /** Replaces what it may reach; ends connections that are no longer allowed. */
+  async setNetwork(network: NetworkOptions): Promise<void> {
+    this.info = await this.transport.send(request.setNetwork(this.id, network));
   }
 
   /** Stops its processors until `resume`. */

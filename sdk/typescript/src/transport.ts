@@ -1,5 +1,7 @@
 /** The transport: the only place that talks to the daemon, and that waits. */
 
+import type { Socket } from "node:net";
+
 import { joined, bytesOf } from "./core/bytes.js";
 import {
   errorOf,
@@ -16,12 +18,20 @@ import {
   ClientClosedError,
   ConnectionBrokenError,
   ForkdError,
+  NotUnderstoodError,
   RequestTimeoutError,
   UnreachableError,
 } from "./core/failure.js";
 import { SILENCE_SECS_MAX } from "./core/source.js";
 import { baseUrl, shown, type Target } from "./core/target.js";
-import { FETCH_SECS_MAX, isSecure, NodeWire, type Fetch, type FetchAnswer } from "./wire.js";
+import {
+  FETCH_SECS_MAX,
+  isSecure,
+  NodeWire,
+  type Fetch,
+  type FetchAnswer,
+  type FetchInit,
+} from "./wire.js";
 
 /** How a transport connects. */
 export interface TransportOptions {
@@ -110,11 +120,36 @@ export class Transport {
     }
   }
 
+  /** The byte stream that the connection becomes. It is half open when one end has ended it. */
+  async connect(call: Call<void>): Promise<Socket> {
+    const patience = new Patience(limitSecs(call));
+    try {
+      const [url, init] = this.#prepared(call, patience);
+      const answer = await this.#ownWire().upgrade(url, init);
+      if ("pipe" in answer) return answer;
+      const content = await this.#whole(answer, patience);
+      if (answer.status < 300) {
+        throw new NotUnderstoodError(`the answer has the status ${answer.status}, not 101`);
+      }
+      throw errorOf({ ...head(answer), content });
+    } catch (error) {
+      throw this.#failure(error, patience);
+    } finally {
+      patience.end();
+    }
+  }
+
   async #request(
     call: Call<unknown>,
     patience: Patience,
     secs: number | undefined,
   ): Promise<FetchAnswer> {
+    const [url, init] = this.#prepared(call, patience);
+    return await this.#fetch(secs)(url, init);
+  }
+
+  /** The request as it goes over the wire. */
+  #prepared(call: Call<unknown>, patience: Patience): [url: string, init: FetchInit] {
     if (this.#closed) throw new ClientClosedError("the client is closed", { hint: "make another" });
     const url = new URL(baseUrl(this.target) + call.path);
     for (const [name, value] of Object.entries(call.query ?? {})) url.searchParams.set(name, value);
@@ -130,8 +165,7 @@ export class Transport {
     }
     const { signal } = patience;
     const init = { method: call.method, headers, redirect: "manual", signal } as const;
-    const fetch = this.#fetch(secs);
-    return await fetch(url.href, body === undefined ? init : { ...init, body, duplex: "half" });
+    return [url.href, body === undefined ? init : { ...init, body, duplex: "half" }];
   }
 
   /** What can wait for an answer that long. */
@@ -142,8 +176,12 @@ export class Transport {
       // It takes more than `Fetch` promises.
       return globalThis.fetch as unknown as Fetch;
     }
+    return this.#ownWire().fetch;
+  }
+
+  #ownWire(): NodeWire {
     this.#wire ??= new NodeWire(this.target, this.#options.caCert);
-    return this.#wire.fetch;
+    return this.#wire;
   }
 
   async #whole(answer: FetchAnswer, patience: Patience): Promise<Uint8Array> {

@@ -10,6 +10,7 @@ import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
+import type { Socket } from "node:net";
 import { Readable } from "node:stream";
 import { rootCertificates } from "node:tls";
 
@@ -47,16 +48,21 @@ export class NodeWire {
   readonly #target: Target;
   readonly #secure: boolean;
   readonly #agent: http.Agent;
+  /** For connections that are not HTTP for long. */
+  readonly #fresh: http.Agent;
 
   /** Throws if the certificate cannot be used. */
   constructor(target: Target, caCert: string | undefined) {
     this.#target = target;
     this.#secure = isSecure(target);
     const ca = this.#secure && caCert !== undefined ? [...rootCertificates, issuer(caCert)] : [];
+    const agent = (keepAlive: boolean): http.Agent => {
+      const options = { keepAlive, ...(ca.length > 0 ? { ca } : {}) };
+      return this.#secure ? new https.Agent(options) : new http.Agent(options);
+    };
     // Free connections do not keep the program alive.
-    this.#agent = this.#secure
-      ? new https.Agent({ keepAlive: true, ...(ca.length > 0 ? { ca } : {}) })
-      : new http.Agent({ keepAlive: true });
+    this.#agent = agent(true);
+    this.#fresh = agent(false);
   }
 
   /** Closes the connections that nobody uses. */
@@ -66,32 +72,92 @@ export class NodeWire {
 
   readonly fetch: Fetch = (url, init) =>
     new Promise((resolve, reject) => {
-      const socketPath = "socket" in this.#target ? this.#target.socket : undefined;
-      const request = (this.#secure ? https : http).request(url, {
-        agent: this.#agent,
-        method: init.method,
-        headers: init.headers,
-        ...(socketPath === undefined ? {} : { socketPath }),
-      });
-      limitConnecting(request, this.#secure);
-      request.on("error", reject);
-      const stop = (): void => {
-        reject(init.signal.reason);
-        // With an error, as by the option `signal`, it would come out of a socket to which nobody
-        // listens if the answer has just ended.
-        request.destroy();
-      };
-      init.signal.addEventListener("abort", stop, { once: true });
-      request.on("close", () => init.signal.removeEventListener("abort", stop));
-      request.on("response", (answer) => {
-        resolve({
-          status: answer.statusCode ?? 0,
-          headers: { get: (name) => answer.headers[name]?.toString() ?? null },
-          body: answer,
-        });
-      });
+      const request = this.#request(this.#agent, url, init, reject);
+      request.on("response", (answer) => resolve(answered(answer)));
       send(request, init.body);
     });
+
+  /** A request whose connection becomes a byte stream, unless it is answered otherwise. */
+  readonly upgrade = (url: string, init: FetchInit): Promise<Socket | FetchAnswer> =>
+    new Promise((resolve, reject) => {
+      const request = this.#request(this.#fresh, url, init, reject);
+      request.on("response", (answer) => resolve(answered(answer)));
+      request.on("upgrade", (_, socket: Socket, early: Buffer) => {
+        // The other end may have nothing more to say, and listen on.
+        socket.allowHalfOpen = true;
+        socket.setNoDelay();
+        if (early.length > 0) socket.unshift(early);
+        resolve(socket);
+      });
+      request.end();
+    });
+
+  #request(
+    agent: http.Agent,
+    url: string,
+    init: FetchInit,
+    reject: (error: unknown) => void,
+  ): http.ClientRequest {
+    const socketPath = "socket" in this.#target ? this.#target.socket : undefined;
+    const request = (this.#secure ? https : http).request(url, {
+      agent,
+      method: init.method,
+      headers: init.headers,
+      ...(socketPath === undefined ? {} : { socketPath }),
+    });
+    limitConnecting(request, this.#secure);
+    request.on("error", reject);
+    const stop = (): void => {
+      reject(init.signal.reason);
+      // With an error, as by the option `signal`, it would come out of a socket to which nobody
+      // listens if the answer has just ended.
+      request.destroy();
+    };
+    init.signal.addEventListener("abort", stop, { once: true });
+    request.on("close", () => init.signal.removeEventListener("abort", stop));
+    return request;
+  }
+}
+
+function answered(answer: http.IncomingMessage): FetchAnswer {
+  return {
+    status: answer.statusCode ?? 0,
+    headers: { get: (name) => answer.headers[name]?.toString() ?? null },
+    body: answer,
+  };
+}
+
+/** Sends one request over a connection that is there, and ends the connection with the answer. */
+export function fetchOver(socket: Socket, asked: Request): Promise<Response> {
+  return new Promise((resolve, reject) => {
+    const { pathname, search, host } = new URL(asked.url);
+    const headers = { ...Object.fromEntries(asked.headers), host, connection: "close" };
+    const path = pathname + search;
+    const { method, signal } = asked;
+    const request = http.request({ createConnection: () => socket, method, path, headers, signal });
+    request.on("error", reject);
+    request.on("response", (answer) => resolve(responseOf(answer, method)));
+    const body = asked.body as AsyncIterable<Uint8Array> | null;
+    send(request, body ?? undefined);
+  });
+}
+
+/** Statuses of answers without a body. */
+const BODILESS = new Set([101, 204, 205, 304]);
+
+function responseOf(answer: http.IncomingMessage, method: string): Response {
+  const headers = new Headers();
+  for (let n = 0; n < answer.rawHeaders.length; n += 2) {
+    headers.append(answer.rawHeaders[n]!, answer.rawHeaders[n + 1]!);
+  }
+  const status = answer.statusCode ?? 0;
+  const statusText = answer.statusMessage ?? "";
+  if (method === "HEAD" || BODILESS.has(status)) {
+    answer.resume();
+    return new Response(null, { status, statusText, headers });
+  }
+  const body = Readable.toWeb(answer) as ReadableStream<Uint8Array>;
+  return new Response(body, { status, statusText, headers });
 }
 
 /** Whether the connection is encrypted. */

@@ -15,18 +15,28 @@ methods.
 """
 
 from . import errors, models
-from ._async.client import AsyncClient, AsyncOperations, AsyncSandboxes, AsyncSnapshots
+from ._async.client import (
+    AsyncClient,
+    AsyncKeys,
+    AsyncNetworks,
+    AsyncOperations,
+    AsyncSandboxes,
+    AsyncSecrets,
+    AsyncSnapshots,
+)
 from ._async.commands import AsyncCommands, AsyncProcess
 from ._async.explore import AsyncExploration, explore_async
 from ._async.files import AsyncFiles
+from ._async.ports import AsyncForward, AsyncPorts
 from ._async.sandbox import AsyncBranch, AsyncChild, AsyncSandbox, AsyncSnapshot
 from ._async.stream import AsyncByteStream, AsyncStream
 from ._core.result import CommandResult, Event, Execution, FileChange, OutputChunk, Part
 from ._core.search import Failure, Node
-from ._sync.client import Client, Operations, Sandboxes, Snapshots
+from ._sync.client import Client, Keys, Networks, Operations, Sandboxes, Secrets, Snapshots
 from ._sync.commands import Commands, Process
 from ._sync.explore import Exploration, explore
 from ._sync.files import Files
+from ._sync.ports import Forward, Ports
 from ._sync.sandbox import Branch, Child, Sandbox, Snapshot
 from ._sync.stream import ByteStream, Stream
 from .errors import (
@@ -37,6 +47,7 @@ from .errors import (
     CommandTimeoutError,
     ForkdError,
 )
+from .models import HeaderRule, HeaderTransform, NetworkPolicy
 
 __version__ = "0.1.0"
 
@@ -49,10 +60,15 @@ __all__ = [
     "AsyncCommands",
     "AsyncExploration",
     "AsyncFiles",
+    "AsyncForward",
+    "AsyncKeys",
+    "AsyncNetworks",
     "AsyncOperations",
+    "AsyncPorts",
     "AsyncProcess",
     "AsyncSandbox",
     "AsyncSandboxes",
+    "AsyncSecrets",
     "AsyncSnapshot",
     "AsyncSnapshots",
     "AsyncStream",
@@ -73,13 +89,21 @@ __all__ = [
     "FileChange",
     "Files",
     "ForkdError",
+    "Forward",
+    "HeaderRule",
+    "HeaderTransform",
+    "Keys",
+    "NetworkPolicy",
+    "Networks",
     "Node",
     "Operations",
     "OutputChunk",
     "Part",
+    "Ports",
     "Process",
     "Sandbox",
     "Sandboxes",
+    "Secrets",
     "Snapshot",
     "Snapshots",
     "Stream",

@@ -8,26 +8,38 @@ from ._core.failure import ApiError
 __all__ = [
     "BY_CODE",
     "AdminOnlyError",
+    "ArtifactRefusedError",
+    "ArtifactUnfitError",
     "BadRequestError",
     "BootFailedError",
     "CaptureFailedError",
     "ChainTooDeepError",
     "CrossSiteError",
     "DaemonBusyError",
+    "GatewayNotTrustedError",
     "GuestFailedError",
     "GuestFileNotFoundError",
     "GuestRefusedError",
     "GuestSilentError",
     "HostRefusedError",
     "ImageNotFoundError",
+    "ImageUnavailableError",
     "InputWaitsError",
     "InternalError",
+    "KeyNotFoundError",
+    "KeyNotTrustedError",
     "LimitReachedError",
     "LiveUnavailableError",
     "MemoryLimitReachedError",
     "MemoryLimitUnavailableError",
     "MethodNotAllowedError",
+    "NetworkExistsError",
+    "NetworkNotFoundError",
+    "NetworkNotPermittedError",
+    "NetworkUnavailableError",
     "NoInputError",
+    "NoNetworkDeviceError",
+    "NoPreviewsError",
     "NoSpaceError",
     "NoTerminalError",
     "NotJsonError",
@@ -38,6 +50,8 @@ __all__ = [
     "OutputTooLargeError",
     "OwnNetworkUnavailableError",
     "PeerRefusedError",
+    "PortClosedError",
+    "PortSilentError",
     "ProcessEndedError",
     "ProcessNotFoundError",
     "RenewalNotConfirmedError",
@@ -46,6 +60,7 @@ __all__ = [
     "SandboxBusyError",
     "SandboxNotFoundError",
     "SandboxNotRunningError",
+    "SecretNotFoundError",
     "SnapshotDamagedError",
     "SnapshotInUseError",
     "SnapshotIncompatibleError",
@@ -53,8 +68,11 @@ __all__ = [
     "SnapshotNotReadyError",
     "StoreFailedError",
     "TagTakenError",
+    "TooManyConnectionsError",
+    "TooManyPortTokensError",
     "TooManyProcessesError",
     "UnauthorizedError",
+    "UpgradeRequiredError",
     "VmmFailedError",
     "WarmFailedError",
 ]
@@ -82,6 +100,23 @@ class PeerRefusedError(ApiError):
     """
 
     code = "peer_refused"
+
+
+class NetworkNotPermittedError(ApiError):
+    """The network policy is more than the operator permits. Status 403; remedy: ask for less,
+    or start the daemon with `forkd serve --network` as the error says.
+    """
+
+    code = "network_not_permitted"
+
+
+class KeyNotTrustedError(ApiError):
+    """Nobody here trusts the key that an artifact was signed with. Status 403; remedy: ask who
+    exported it for the output of `forkd key`; if it is that key, trust it with `forkd key trust
+    NAME KEY`; `forkd snapshot import --trust-once` imports what anybody has signed.
+    """
+
+    code = "key_not_trusted"
 
 
 class NotYoursError(ApiError):
@@ -132,6 +167,26 @@ class SandboxNotFoundError(ApiError):
     """No such sandbox. Status 404; remedy: list the sandboxes with `forkd ls`."""
 
     code = "sandbox_not_found"
+
+
+class SecretNotFoundError(ApiError):
+    """No such secret. Status 404; remedy: list your secrets with `forkd secret ls`."""
+
+    code = "secret_not_found"
+
+
+class KeyNotFoundError(ApiError):
+    """No such trusted key. Status 404; remedy: list the trusted keys with `forkd key ls`."""
+
+    code = "key_not_found"
+
+
+class NetworkNotFoundError(ApiError):
+    """No such private network. Status 404; remedy: list your networks with `forkd network ls`,
+    and the members of one with its name.
+    """
+
+    code = "network_not_found"
 
 
 class ImageNotFoundError(ApiError):
@@ -202,6 +257,14 @@ class SnapshotIncompatibleError(ApiError):
     """
 
     code = "snapshot_incompatible"
+
+
+class ArtifactUnfitError(ApiError):
+    """An artifact needs another machine, or another build of its image. Status 409; remedy:
+    import it on a host that is as the error says, or build the template here.
+    """
+
+    code = "artifact_unfit"
 
 
 class SnapshotInUseError(ApiError):
@@ -292,10 +355,50 @@ class MemoryLimitUnavailableError(ApiError):
 class OwnNetworkUnavailableError(ApiError):
     """The daemon cannot create network namespaces. Status 409; remedy: give the daemon
     CAP_SYS_ADMIN (docs/guides/deployment.md says how, `forkd doctor` tests it), or leave out
-    `per_child_netns`: guests have no network device anyway.
+    `per_child_netns`: guests reach only what `network` allows anyway.
     """
 
     code = "own_network_unavailable"
+
+
+class NetworkExistsError(ApiError):
+    """You have a private network of this name. Status 409; remedy: choose another name, or use
+    that network: `forkd network ls` shows it.
+    """
+
+    code = "network_exists"
+
+
+class NoNetworkDeviceError(ApiError):
+    """The sandbox has no network device. Status 409; remedy: build its template anew: snapshots
+    that an earlier forkd has made have no network device.
+    """
+
+    code = "no_network_device"
+
+
+class PortClosedError(ApiError):
+    """Nothing in the sandbox listens on the port. Status 409; remedy: list what listens with
+    `forkd ports`; a server that has just been started may need a moment.
+    """
+
+    code = "port_closed"
+
+
+class NoPreviewsError(ApiError):
+    """The daemon shows no ports of sandboxes. Status 409; remedy: start the daemon with `forkd
+    serve --preview-listen 127.0.0.1:8890`, or use `forkd port`, which needs no preview.
+    """
+
+    code = "no_previews"
+
+
+class TooManyPortTokensError(ApiError):
+    """As many tokens for ports as a sandbox may have. Status 409; remedy: revoke those of a
+    port with `forkd port SANDBOX PORT --revoke`, or wait until some end.
+    """
+
+    code = "too_many_port_tokens"
 
 
 class RequestTooLargeError(ApiError):
@@ -314,12 +417,29 @@ class NotJsonError(ApiError):
     code = "not_json"
 
 
+class ArtifactRefusedError(ApiError):
+    """The file is no artifact, or is damaged. Status 422; remedy: transfer the file again, or
+    export the snapshot again; nothing of it was kept.
+    """
+
+    code = "artifact_refused"
+
+
 class MemoryLimitReachedError(ApiError):
     """The sandbox's VMM reached its memory limit, and the kernel ended it. Status 422; remedy:
     fork again with a larger `memory_limit_mib` or none; docs/limits.md says what counts.
     """
 
     code = "memory_limit_reached"
+
+
+class UpgradeRequiredError(ApiError):
+    """A connection to a port is asked for by a request that cannot become one. Status 426;
+    remedy: send the headers `Connection: Upgrade` and `Upgrade: tcp` over HTTP/1.1, as the SDKs
+    and `forkd port` do.
+    """
+
+    code = "upgrade_required"
 
 
 class WarmFailedError(ApiError):
@@ -376,6 +496,14 @@ class StoreFailedError(ApiError):
     code = "store_failed"
 
 
+class ImageUnavailableError(ApiError):
+    """An OCI image cannot be had, or is not one. Status 502; remedy: check the reference, and
+    that the daemon's user can pull it: `docker login` keeps the credentials that it uses.
+    """
+
+    code = "image_unavailable"
+
+
 class BootFailedError(ApiError):
     """The guest did not come up. Status 502; remedy: read the last lines of the console in the
     error; the image may need more memory.
@@ -406,6 +534,30 @@ class SandboxBusyError(ApiError):
     """
 
     code = "sandbox_busy"
+
+
+class GatewayNotTrustedError(ApiError):
+    """Programs in the guest do not trust the network gateway. Status 409; remedy: build its
+    template anew with this daemon, or leave out the header rules.
+    """
+
+    code = "gateway_not_trusted"
+
+
+class TooManyConnectionsError(ApiError):
+    """The sandbox has as many connections as it may have. Status 503; remedy: close connections
+    that you no longer need, then try again.
+    """
+
+    code = "too_many_connections"
+
+
+class NetworkUnavailableError(ApiError):
+    """The network gateway does not answer. Status 503; remedy: try again: the daemon starts
+    another gateway; its log says why one ended.
+    """
+
+    code = "network_unavailable"
 
 
 class LimitReachedError(ApiError):
@@ -443,6 +595,15 @@ class GuestSilentError(ApiError):
     code = "guest_silent"
 
 
+class PortSilentError(ApiError):
+    """The guest has not answered a connection to a port in time. Status 504; remedy: the guest
+    may be overloaded, or a firewall in it drops packets: try again, or connect from within the
+    sandbox with `forkd exec`.
+    """
+
+    code = "port_silent"
+
+
 class NoSpaceError(ApiError):
     """Not enough space. Status 507; remedy: remove sandboxes and snapshots that you no longer
     need, or enlarge the file system.
@@ -455,6 +616,8 @@ BY_CODE: dict[str, type[ApiError]] = {
     "bad_request": BadRequestError,
     "unauthorized": UnauthorizedError,
     "peer_refused": PeerRefusedError,
+    "network_not_permitted": NetworkNotPermittedError,
+    "key_not_trusted": KeyNotTrustedError,
     "not_yours": NotYoursError,
     "admin_only": AdminOnlyError,
     "cross_site": CrossSiteError,
@@ -462,6 +625,9 @@ BY_CODE: dict[str, type[ApiError]] = {
     "route_not_found": RouteNotFoundError,
     "snapshot_not_found": SnapshotNotFoundError,
     "sandbox_not_found": SandboxNotFoundError,
+    "secret_not_found": SecretNotFoundError,
+    "key_not_found": KeyNotFoundError,
+    "network_not_found": NetworkNotFoundError,
     "image_not_found": ImageNotFoundError,
     "operation_not_found": OperationNotFoundError,
     "file_not_found": GuestFileNotFoundError,
@@ -471,6 +637,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "snapshot_not_ready": SnapshotNotReadyError,
     "snapshot_damaged": SnapshotDamagedError,
     "snapshot_incompatible": SnapshotIncompatibleError,
+    "artifact_unfit": ArtifactUnfitError,
     "snapshot_in_use": SnapshotInUseError,
     "sandbox_not_running": SandboxNotRunningError,
     "chain_too_deep": ChainTooDeepError,
@@ -483,9 +650,16 @@ BY_CODE: dict[str, type[ApiError]] = {
     "live_unavailable": LiveUnavailableError,
     "memory_limit_unavailable": MemoryLimitUnavailableError,
     "own_network_unavailable": OwnNetworkUnavailableError,
+    "network_exists": NetworkExistsError,
+    "no_network_device": NoNetworkDeviceError,
+    "port_closed": PortClosedError,
+    "no_previews": NoPreviewsError,
+    "too_many_port_tokens": TooManyPortTokensError,
     "request_too_large": RequestTooLargeError,
     "not_json": NotJsonError,
+    "artifact_refused": ArtifactRefusedError,
     "memory_limit_reached": MemoryLimitReachedError,
+    "upgrade_required": UpgradeRequiredError,
     "warm_failed": WarmFailedError,
     "output_too_large": OutputTooLargeError,
     "guest_refused": GuestRefusedError,
@@ -493,13 +667,18 @@ BY_CODE: dict[str, type[ApiError]] = {
     "vmm_failed": VmmFailedError,
     "capture_failed": CaptureFailedError,
     "store_failed": StoreFailedError,
+    "image_unavailable": ImageUnavailableError,
     "boot_failed": BootFailedError,
     "renewal_not_confirmed": RenewalNotConfirmedError,
     "guest_failed": GuestFailedError,
     "sandbox_busy": SandboxBusyError,
+    "gateway_not_trusted": GatewayNotTrustedError,
+    "too_many_connections": TooManyConnectionsError,
+    "network_unavailable": NetworkUnavailableError,
     "limit_reached": LimitReachedError,
     "daemon_busy": DaemonBusyError,
     "input_waits": InputWaitsError,
     "guest_silent": GuestSilentError,
+    "port_silent": PortSilentError,
     "no_space": NoSpaceError,
 }

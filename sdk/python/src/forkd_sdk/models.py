@@ -22,12 +22,17 @@ __all__ = [
     "ExecAnswer",
     "FileEntry",
     "FileKind",
+    "FlowOutcome",
+    "HeaderRule",
+    "HeaderTransform",
     "Health",
     "Image",
     "Isolation",
+    "Keys",
     "KnownBranchMode",
     "KnownEventType",
     "KnownFileKind",
+    "KnownFlowOutcome",
     "KnownIsolation",
     "KnownOperationKind",
     "KnownOperationState",
@@ -35,18 +40,27 @@ __all__ = [
     "KnownReason",
     "KnownSandboxState",
     "KnownSnapshotStatus",
+    "Membership",
+    "Network",
+    "NetworkLog",
+    "NetworkLogEntry",
+    "NetworkPolicy",
     "Operation",
     "OperationKind",
     "OperationState",
     "Pong",
+    "Port",
+    "PortToken",
     "Process",
     "ProcessState",
     "Reason",
     "Sandbox",
     "SandboxState",
+    "Secret",
     "Snapshot",
     "SnapshotInfo",
     "SnapshotStatus",
+    "TrustedKey",
     "Version",
 ]
 
@@ -154,6 +168,7 @@ KnownEventType: TypeAlias = Literal[
     "sandbox.started",
     "sandbox.state",
     "sandbox.dead",
+    "sandbox.refused",
     "sandbox.removed",
     "snapshot.writing",
     "snapshot.ready",
@@ -225,6 +240,30 @@ FileKind: TypeAlias = KnownFileKind | str
 """What a thing of a guest's file system is."""
 
 
+KnownFlowOutcome: TypeAlias = Literal["ended", "failed", "refused"]
+"""The words of `FlowOutcome` that this version knows."""
+FlowOutcome: TypeAlias = KnownFlowOutcome | str
+"""What became of a connection, or of another exchange of packets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeaderRule:
+    """One change to the requests to a host."""
+
+    transform: HeaderTransform
+    """What it changes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeaderTransform:
+    """What the gateway changes in a request."""
+
+    headers: dict[str, str]
+    """Headers that replace those of the guest. In a value, `${secrets.NAME}` stands for the
+    secret of that name.
+    """
+
+
 @dataclass(frozen=True, kw_only=True)
 class Health:
     """A sign of life."""
@@ -248,6 +287,150 @@ KnownIsolation: TypeAlias = Literal["none", "namespaces", "full"]
 """The words of `Isolation` that this version knows."""
 Isolation: TypeAlias = KnownIsolation | str
 """How far a VMM is kept from its host."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """The key that this daemon signs artifacts with, and those whose artifacts it imports."""
+
+    key: str
+    """This daemon's key. Others trust it to import what it exports."""
+
+    trusted: list[TrustedKey]
+    """Keys that this daemon trusts, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """That a sandbox is a member of a private network."""
+
+    host_name: str
+    """The name by which other members reach it. With `name` in the sandbox's metadata, that
+    name in place of the sandbox's id leads to it too.
+    """
+
+    ipv4: str
+    """The IPv4 address that other members have for it."""
+
+    ipv6: str
+    """The IPv6 address that other members have for it."""
+
+    network: str
+    """The network."""
+
+    sandbox: str
+    """The sandbox."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A private network. Its members reach each other by name, whatever else they may reach."""
+
+    created_at_unix: int
+    """When it was created, in seconds since 1970."""
+
+    members: list[Membership]
+    """Its members, by address."""
+
+    name: str
+    """Its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkLog:
+    """What a sandbox has reached, and what it was refused."""
+
+    entries: list[NetworkLogEntry]
+    """Oldest first."""
+
+    missing: int
+    """How many entries before these the reader has not seen and the log may no longer keep."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkLogEntry:
+    """One connection, one exchange of datagrams, or one refusal."""
+
+    number: int
+    """Which entry of this sandbox it is, from 1."""
+
+    outcome: FlowOutcome
+    """What became of it."""
+
+    protocol: str
+    """`tcp`, `udp` or `icmp`. A refused name counts as `udp`."""
+
+    reason: str
+    """The rule that decided, or what went wrong."""
+
+    unix_ms: int
+    """When it was written, in milliseconds since 1970."""
+
+    address: str | None = None
+    """The other end; null for a refused name."""
+
+    bytes_in: int | None = None
+    """Bytes that it got; null for a refusal."""
+
+    bytes_out: int | None = None
+    """Bytes that the sandbox sent; null for a refusal."""
+
+    ms: int | None = None
+    """From the first packet to the end; null for a refusal."""
+
+    name: str | None = None
+    """The name by which the sandbox knows the address, or which was refused."""
+
+    port: int | None = None
+    """The other end's port; 0 for a ping, null for a refused name."""
+
+    repeated: int | None = None
+    """How often the same refusal came again; null if it is the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkPolicy:
+    """What a sandbox may reach, read in this order: `allow_out`, then `deny_out`, then
+    `allow_internet_access`. Some addresses stay out of reach whatever it says, such as the
+    host's own and those of metadata services. The last three fields are about
+    [previews](/v1/sandboxes/{id}/ports/{port}/token).
+    """
+
+    allow_internet_access: bool | None = None
+    """Whether public addresses that no list names can be reached. By default they can, unless
+    there is an `allow_out`.
+    """
+
+    allow_out: list[str] = field(default_factory=list)
+    """What can be reached, at most 256 entries: a name, `*.name` for all names below it, an
+    address, a range, or `*`; with a port or a range of ports behind a colon, and `udp://` or
+    `icmp://` in front for what is not TCP.
+    """
+
+    allow_public_traffic: bool | None = None
+    """Whether whoever knows the address of a preview may open it: no port needs a token."""
+
+    deny_out: list[str] = field(default_factory=list)
+    """What cannot be reached unless `allow_out` names it: addresses and ranges, at most 256."""
+
+    join: list[str] | None = None
+    """The private networks that it is a member of, at most 16. Left out: none for a new
+    sandbox, those of its source for a child of a branch, and no change for a sandbox that runs.
+    Alone, it says nothing about what else can be reached: that stays, or is inherited.
+    """
+
+    mask_request_host: str | None = None
+    """The `Host` that servers are told in requests of previews, in place of the preview's own.
+    `${PORT}` stands for the server's port.
+    """
+
+    public_ports: list[int] = field(default_factory=list)
+    """Ports whose previews need no token, at most 256."""
+
+    rules: dict[str, list[HeaderRule]] = field(default_factory=dict)
+    """Headers that the gateway sets in every request to a host, by the host's name or `*.name`.
+    A rule allows nothing by itself. At most 64 hosts.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +477,7 @@ class Operation:
 
 
 KnownOperationKind: TypeAlias = Literal[
-    "template", "branch", "compact", "publish", "flatten", "restore"
+    "template", "branch", "compact", "export", "import", "publish", "flatten", "restore"
 ]
 """The words of `OperationKind` that this version knows."""
 OperationKind: TypeAlias = KnownOperationKind | str
@@ -325,6 +508,44 @@ class Pong:
 
     uptime_ms: float
     """Since the guest's boot, in milliseconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """A TCP port that is listened on in a sandbox. All of it comes from the guest."""
+
+    address: str
+    """The address that it is listened on. All of them can be reached, loopback addresses too.
+    """
+
+    port: int
+    """The port."""
+
+    pid: int | None = None
+    """The process that listens, if the guest knows it."""
+
+    program: str | None = None
+    """The name of its program."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortToken:
+    """A token that opens one port of a sandbox in a browser, or to any client of HTTP."""
+
+    expires_at_unix: int
+    """When it ends, in seconds since 1970."""
+
+    host: str
+    """The host of the address, with its port. Requests to it have the token in the header
+    `X-Forkd-Traffic-Token`.
+    """
+
+    token: str
+    """The token."""
+
+    url: str
+    """The address of the port, with the token. A browser that opens it gets a cookie instead.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,6 +620,9 @@ class Sandbox:
     state: SandboxState
     """Where it stands in its life."""
 
+    cpu_limit: float | None = None
+    """How many processors' time its VMM may use; null when it is not limited."""
+
     error: str | None = None
     """Why it is dead."""
 
@@ -406,7 +630,9 @@ class Sandbox:
     """When it will be removed unless it is used before, in seconds since 1970."""
 
     guest_addr: str | None = None
-    """Always null: guests have no network device."""
+    """The address of its network device, the same in every sandbox; null without a device,
+    which sandboxes of snapshots made by an earlier forkd do not have.
+    """
 
     idle_timeout_secs: int | None = None
     """Seconds from its last use to its removal."""
@@ -425,14 +651,33 @@ class Sandbox:
     it was not asked for, or is gone with the VMM.
     """
 
+    network: NetworkPolicy | None = None
+    """What it may reach."""
+
+    network_refusals: int | None = None
+    """How often the network gateway has refused what it wanted to reach, since the daemon was
+    started.
+    """
+
+    networks: list[Membership] = field(default_factory=list)
+    """The private networks that it is a member of, and how other members reach it."""
+
     owner: str | None = None
     """To whom it belongs."""
 
     pid: int | None = None
     """Process id of its VMM."""
 
+    preview_url: str | None = None
+    """The address of a preview of it, with `{port}` in place of the port; null when the daemon
+    was started without previews.
+    """
+
     start_ms: float | None = None
-    """From the request until its guest agent had confirmed the renewal, in milliseconds."""
+    """From the request until it was ready for use, in milliseconds."""
+
+    start_phases_ms: dict[str, float] = field(default_factory=dict)
+    """Milliseconds by phase of the start; together they are `start_ms`."""
 
     ttl_secs: int | None = None
     """Seconds from its creation to its removal."""
@@ -444,6 +689,17 @@ KnownSandboxState: TypeAlias = Literal[
 """The words of `SandboxState` that this version knows."""
 SandboxState: TypeAlias = KnownSandboxState | str
 """Where a sandbox stands in its life."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret:
+    """A secret that header rules can name. Its value is told to nobody."""
+
+    name: str
+    """Its name."""
+
+    set_at_unix: int
+    """When it was set, in seconds since 1970."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -554,6 +810,20 @@ SnapshotStatus: TypeAlias = KnownSnapshotStatus | str
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrustedKey:
+    """A key of another daemon."""
+
+    key: str
+    """The key."""
+
+    name: str
+    """What you call it."""
+
+    trusted_at_unix: int
+    """When it was trusted, in seconds since 1970."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Version:
     """Who answers."""
 
@@ -568,6 +838,14 @@ class Version:
 
     isolation: Isolation | None = None
     """How far the VMMs of new sandboxes are kept from the host."""
+
+    preview_url: str | None = None
+    """Where previews of sandboxes' ports are: before the host come the port, `-`, the sandbox's
+    id and a dot. Null if the daemon has no previews.
+    """
+
+    security_boundary: bool | None = None
+    """Whether that is a security boundary by its authors' word: `kvm` is, emulation is not."""
 
 
 @dataclass(frozen=True, kw_only=True)

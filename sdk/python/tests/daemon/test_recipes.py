@@ -55,6 +55,18 @@ def test_code_interpreter_undoes_the_cell_that_fails(client: Client) -> None:
     assert nothing_but_templates(client)
 
 
+def test_agents_day_keeps_the_version_that_finds_most(client: Client) -> None:
+    figures = play("agents-day")
+    found = figures["found"]
+    assert figures["best"] == max(found, key=found.get) != "1.0"
+    assert found[figures["best"]] > found["1.0"]
+    assert figures["refused"] == ["example.com"]
+    # The source's before the branch, its own, the reload, and the question itself.
+    words = 36
+    assert figures["visits"] == 2 * words + 2
+    assert nothing_but_templates(client)
+
+
 def test_parallel_pytest_runs_every_test_once(client: Client) -> None:
     figures = play("parallel-pytest")
     assert (figures["children"], figures["passed"], figures["failed"]) == (3, 19, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import threading
@@ -25,6 +26,8 @@ class Tree(FakeDaemon):
         self.values: dict[str, Any] = {"sb-0": {"x": 1}}
         self.snapshots: dict[str, list[str]] = {}
         self.parents: dict[str, str] = {}
+        self.numbers = itertools.count(1)
+        """Of sandboxes: no two have the same name."""
         self.most = 0
         self.lock = threading.Lock()
 
@@ -62,7 +65,7 @@ class Tree(FakeDaemon):
                 self.drop(below)
 
     def branch(self, source: str, body: dict[str, Any]) -> httpx.Response:
-        names = [f"sb-{body['tag'][-4:]}{i}" for i in range(body["n"])]
+        names = [f"sb-{next(self.numbers)}" for _ in range(body["n"])]
         for name in names:
             self.values[name] = dict(self.values[source])
         above = [tag for tag, children in self.snapshots.items() if source in children]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fake import FakeDaemon
 
-from forkd_sdk import Sandbox, errors
+from forkd_sdk import NetworkPolicy, Sandbox, errors
 from forkd_sdk._core import flow
 
 CREATED = [fake.sandbox("sb-1")]
@@ -28,7 +28,11 @@ def missing() -> httpx.Response:
 def test_a_sandbox_starts_from_the_snapshot_with_the_tag(daemon: FakeDaemon) -> None:
     daemon.routes = {"POST /v1/sandboxes": fake.ok(CREATED, 201)}
     client = daemon.client()
-    bounds: dict[str, Any] = {"memory_limit_mib": 600, "per_child_netns": True}
+    bounds: dict[str, Any] = {
+        "memory_limit_mib": 600,
+        "per_child_netns": True,
+        "network": NetworkPolicy(allow_out=["api.example.com:443"]),
+    }
     life: dict[str, Any] = {"ttl": 0.5, "idle_timeout": 9}
     sandbox = Sandbox.create("py", metadata={"a": "b"}, **life, **bounds, client=client)
     assert sandbox.id == "sb-1"
@@ -40,7 +44,24 @@ def test_a_sandbox_starts_from_the_snapshot_with_the_tag(daemon: FakeDaemon) -> 
         "idle_timeout_secs": 9,
         "memory_limit_mib": 600,
         "per_child_netns": True,
+        "network": {"allow_out": ["api.example.com:443"]},
     }
+
+
+def test_what_a_sandbox_may_reach_is_told_and_replaced(daemon: FakeDaemon) -> None:
+    policy = {"allow_internet_access": False, "deny_out": ["198.51.100.0/24"]}
+    daemon.routes = {
+        "POST /v1/sandboxes": fake.ok(CREATED, 201),
+        "GET /v1/sandboxes/sb-1/network": fake.ok(policy),
+        "PUT /v1/sandboxes/sb-1/network": fake.ok(fake.sandbox("sb-1")),
+    }
+    sandbox = Sandbox.create("py", client=daemon.client())
+    told = sandbox.network()
+    assert told == NetworkPolicy(allow_internet_access=False, deny_out=["198.51.100.0/24"])
+    sandbox.set_network(told)
+    assert daemon.body() == policy
+    sandbox.set_network(NetworkPolicy())
+    assert daemon.body() == {}
 
 
 def test_what_was_not_asked_for_is_not_sent(daemon: FakeDaemon) -> None:

@@ -12,9 +12,18 @@ import httpx
 import pytest
 from fake import FakeDaemon
 
-from forkd_sdk import AsyncClient, AsyncSandbox, Client, Sandbox
+from forkd_sdk import (
+    AsyncClient,
+    AsyncSandbox,
+    Client,
+    HeaderRule,
+    HeaderTransform,
+    NetworkPolicy,
+    Sandbox,
+)
 
 SB = "/v1/sandboxes/sb-1"
+PREVIEWED = {**fake.sandbox(), "preview_url": "http://{port}-sb-1.localhost:8890"}
 PR = f"{SB}/processes/pr-1"
 EXEC = {"stdout": "hi\n", "stderr": "", "exit_code": 0, "timed_out": False}
 EVAL = {
@@ -35,11 +44,25 @@ ENTRY = {
     "modified_at_unix": 1,
 }
 
+MEMBERSHIP = {
+    "network": "team",
+    "sandbox": "sb-1",
+    "host_name": "sb-1.team.forkd.internal",
+    "ipv4": "10.43.0.1",
+    "ipv6": "fd66:6f72:6b64:1::1",
+}
+NETWORK = {"name": "team", "created_at_unix": 7, "members": [MEMBERSHIP]}
+
 # Method, route, answer, what is done, what was sent as query or JSON.
+KEY = "ed25519:" + "0" * 64
+RULES = {"a.example": [HeaderRule(transform=HeaderTransform(headers={"X": "${secrets.KEY}"}))]}
 CASES: list[tuple[str, Any, Callable[[Any], Any], dict[str, Any]]] = [
     ("GET /v1/sandboxes", [], lambda c: c.sandboxes.list(metadata={"a": "b"}), {"metadata.a": "b"}),
     ("POST " + SB + "/branch", fake.snapshot("t"), lambda c: c.s.branch(2, mode="diff", tag="t"),
      {"n": 2, "mode": "diff", "tag": "t", "wait": True}),
+    ("POST " + SB + "/branch", fake.snapshot("t"),
+     lambda c: c.s.branch(1, network=NetworkPolicy(allow_internet_access=False)),
+     {"n": 1, "wait": True, "network": {"allow_internet_access": False}}),
     ("POST " + SB + "/exec", EXEC, lambda c: c.s.commands.run(["ls"], env={"A": "1"}, cwd="/"),
      {"args": ["ls"], "env": {"A": "1"}, "cwd": "/", "timeout_secs": 60}),
     ("POST " + SB + "/exec", EXEC,
@@ -51,6 +74,37 @@ CASES: list[tuple[str, Any, Callable[[Any], Any], dict[str, Any]]] = [
     ("POST " + SB + "/resume", fake.sandbox(), lambda c: c.s.resume(), {}),
     ("POST " + SB + "/rollback", fake.sandbox(), lambda c: c.s.rollback("t"),
      {"snapshot_tag": "t"}),
+    ("GET " + SB + "/network", {"allow_out": ["a.example"]}, lambda c: c.s.network(), {}),
+    ("GET " + SB + "/network/log", {"entries": [], "missing": 0},
+     lambda c: c.s.network_log(after=7), {"after": "7"}),
+    ("PUT " + SB + "/network", fake.sandbox(),
+     lambda c: c.s.set_network(NetworkPolicy(deny_out=["198.51.100.7"], rules=RULES)),
+     {"deny_out": ["198.51.100.7"],
+      "rules": {"a.example": [{"transform": {"headers": {"X": "${secrets.KEY}"}}}]}}),
+    ("PUT " + SB + "/network", fake.sandbox(),
+     lambda c: c.s.set_network(NetworkPolicy(join=["team"])), {"join": ["team"]}),
+    ("GET /v1/networks", [NETWORK], lambda c: c.networks.list(), {}),
+    ("POST /v1/networks", NETWORK, lambda c: c.networks.create("team"), {"name": "team"}),
+    ("GET /v1/networks/team", NETWORK, lambda c: c.networks.get("team"), {}),
+    ("DELETE /v1/networks/team", None, lambda c: c.networks.remove("team"), {}),
+    ("PUT /v1/networks/team/members/sb-1", fake.sandbox(networks=[MEMBERSHIP]),
+     lambda c: c.s.join("team"), {}),
+    ("DELETE /v1/networks/team/members/sb-1", fake.sandbox(), lambda c: c.s.leave("team"), {}),
+    ("GET /v1/secrets", [{"name": "KEY", "set_at_unix": 7}], lambda c: c.secrets.list(), {}),
+    ("PUT /v1/secrets/KEY", None, lambda c: c.secrets.set("KEY", '{"k": 1}'), {"k": 1}),
+    ("DELETE /v1/secrets/KEY", None, lambda c: c.secrets.remove("KEY"), {}),
+    ("POST " + SB + "/ports/80/token",
+     {"url": "http://h/", "host": "h", "token": "t", "expires_at_unix": 7},
+     lambda c: c.s.ports.token(80, ttl=60), {"ttl_secs": 60}),
+    ("PUT " + SB + "/network", fake.sandbox(),
+     lambda c: c.s.set_network(NetworkPolicy(
+         allow_public_traffic=True, public_ports=[80], mask_request_host="localhost:${PORT}")),
+     {"allow_public_traffic": True, "public_ports": [80],
+      "mask_request_host": "localhost:${PORT}"}),
+    ("GET " + SB, PREVIEWED, lambda c: c.s.ports.url(80), {}),
+    ("GET " + SB, PREVIEWED, lambda c: c.s.ports.host(80), {}),
+    ("DELETE " + SB + "/ports/80/token", None, lambda c: c.s.ports.revoke_tokens(80), {}),
+    ("GET " + SB + "/ports", [{"port": 80, "address": "::1"}], lambda c: c.s.ports.list(), {}),
     ("GET " + SB, fake.sandbox(), lambda c: c.s.refresh(), {}),
     ("GET " + SB + "/logs", None, lambda c: c.s.logs(), {}),
     ("POST " + SB + "/processes", fake.process(), lambda c: c.s.commands.start("x", tty=(2, 3)),
@@ -74,6 +128,12 @@ CASES: list[tuple[str, Any, Callable[[Any], Any], dict[str, Any]]] = [
     ("POST /v1/snapshots/t/compact", fake.snapshot("u"),
      lambda c: c.snapshots.compact("t", to="u", wait=False),
      {"to": "u", "wait": False}),
+    ("POST /v1/artifacts", fake.snapshot("u"),
+     lambda c: c.snapshots.import_artifact(b"", tag="u", trust_once=True),
+     {"tag": "u", "trust_once": "true"}),
+    ("GET /v1/keys", {"key": KEY, "trusted": []}, lambda c: c.keys.get(), {}),
+    ("PUT /v1/keys/a", None, lambda c: c.keys.trust("a", KEY), {"key": KEY}),
+    ("DELETE /v1/keys/a", None, lambda c: c.keys.remove("a"), {}),
     ("DELETE /v1/snapshots/t", None, lambda c: c.snapshots.remove("t", cascade=True),
      {"cascade": "true"}),
     ("DELETE /v1/snapshots/t", None, lambda c: c.snapshots.remove("t", force=True),
@@ -214,6 +274,13 @@ def test_a_file_is_read_as_text_bytes_and_pieces(daemon: FakeDaemon) -> None:
         assert files.read("/a", format="bytes") == "hällo".encode()
         with files.stream("/a") as stream:
             assert b"".join(stream) == "hällo".encode()
+
+
+def test_an_artifact_comes_piece_by_piece(daemon: FakeDaemon) -> None:
+    content = "hällo".encode()
+    daemon.routes = {"GET /v1/snapshots/t/artifact": lambda _: httpx.Response(200, content=content)}
+    with daemon.client() as client, client.snapshots.export_artifact("t") as stream:
+        assert b"".join(stream) == content
 
 
 def test_names_cannot_leave_their_place_in_the_path(daemon: FakeDaemon) -> None:

@@ -35,6 +35,34 @@ export interface StartOptions {
   memoryLimitMib?: number | undefined;
   /** Its VMM is cut off from the host's network. */
   perChildNetns?: boolean | undefined;
+  /** What it may reach; by default public addresses, or what the snapshot's source could. */
+  network?: NetworkOptions | undefined;
+}
+
+/** What a sandbox may reach, read in this order: `allowOut`, `denyOut`, `allowInternetAccess`. */
+export interface NetworkOptions {
+  /** Whether other public addresses can be reached; by default unless there is an `allowOut`. */
+  allowInternetAccess?: boolean | undefined;
+  /** Names, `*.name`, addresses, ranges, or `*`; with `:PORT` behind or `udp://` in front. */
+  allowOut?: readonly string[] | undefined;
+  /** Addresses and ranges. */
+  denyOut?: readonly string[] | undefined;
+  /**
+   * Headers that are set in every request to a host, by its name or `*.name`. In a value,
+   * `${secrets.NAME}` stands for a secret.
+   */
+  rules?: Readonly<Record<string, readonly models.HeaderRule[]>> | undefined;
+  /**
+   * Private networks that it is a member of. Left out: none for a new sandbox, those of its source
+   * for a child, no change for one that runs. Alone, it says nothing about what else it may reach.
+   */
+  join?: readonly string[] | undefined;
+  /** Whether previews of all its ports need no token. */
+  allowPublicTraffic?: boolean | undefined;
+  /** Ports whose previews need no token. */
+  publicPorts?: readonly number[] | undefined;
+  /** The host that its servers are told in requests of previews, as `localhost:${PORT}`. */
+  maskRequestHost?: string | undefined;
 }
 
 /** How a snapshot is removed. */
@@ -47,8 +75,10 @@ export interface RemoveOptions {
 
 /** How a template is built. */
 export interface BuildOptions {
-  /** What is booted. */
-  image: string;
+  /** What is booted: an image of the daemon. */
+  image?: string | undefined;
+  /** An OCI image in its place, such as `python:3.12-slim`. */
+  from?: string | undefined;
   memSizeMib?: number | undefined;
   vcpus?: number | undefined;
   /** Program and arguments, run before the freeze. */
@@ -68,6 +98,8 @@ export interface BranchOptions {
   wait?: boolean | undefined;
   /** Report what a diff would have cost. */
   measureDiff?: boolean | undefined;
+  /** What the children may reach; by default what this sandbox may. */
+  network?: NetworkOptions | undefined;
 }
 
 /** How a program runs. */
@@ -95,7 +127,7 @@ export function argv(command: Command): readonly string[] {
   return typeof command === "string" ? ["/bin/sh", "-c", command] : [...command];
 }
 
-function path(...segments: string[]): string {
+export function path(...segments: string[]): string {
   return segments.map(segment).join("");
 }
 
@@ -135,6 +167,20 @@ function started(options: StartOptions): Record<string, unknown> {
     idle_timeout_secs: whole(options.idleTimeoutSecs),
     memory_limit_mib: options.memoryLimitMib,
     per_child_netns: options.perChildNetns || undefined,
+    network: options.network === undefined ? undefined : policy(options.network),
+  });
+}
+
+function policy(network: NetworkOptions): Record<string, unknown> {
+  return given<unknown>({
+    allow_internet_access: network.allowInternetAccess,
+    allow_out: filled(network.allowOut),
+    deny_out: filled(network.denyOut),
+    rules: filled(network.rules),
+    join: network.join,
+    allow_public_traffic: network.allowPublicTraffic,
+    public_ports: filled(network.publicPorts),
+    mask_request_host: network.maskRequestHost,
   });
 }
 
@@ -171,6 +217,7 @@ export function build(tag: string, options: BuildOptions): Call<models.Snapshot>
   const body = given<unknown>({
     tag,
     image: options.image,
+    from: options.from,
     mem_size_mib: options.memSizeMib,
     vcpus: options.vcpus,
     warm: options.warm?.length ? options.warm : undefined,
@@ -188,6 +235,44 @@ export function compact(tag: string, to: string, wait: boolean): Call<models.Sna
     body: wait ? { to } : { to, wait },
     timeoutSecs: null,
   };
+}
+
+export function exportArtifact(tag: string): Call<void> {
+  const parse = nothing;
+  return { method: "GET", path: path("v1", "snapshots", tag, "artifact"), parse, timeoutSecs: null };
+}
+
+/** How a file is imported. */
+export interface ImportOptions {
+  /** Tag of the snapshot; the one that it had by default. */
+  tag?: string | undefined;
+  /** Import it whoever signed it; a forged file can attack the host. */
+  trustOnce?: boolean | undefined;
+}
+
+export function importArtifact(content: Content, options: ImportOptions): Call<models.Snapshot> {
+  const query = given({ tag: options.tag, trust_once: options.trustOnce ? "true" : undefined });
+  return {
+    method: "POST",
+    path: "/v1/artifacts",
+    parse: one(models.readSnapshot),
+    query,
+    content,
+    headers: BYTES,
+    timeoutSecs: null,
+  };
+}
+
+export function keys(): Call<models.Keys> {
+  return { method: "GET", path: "/v1/keys", parse: one(models.readKeys) };
+}
+
+export function trustKey(name: string, key: string): Call<void> {
+  return { method: "PUT", path: path("v1", "keys", name), parse: nothing, body: { key } };
+}
+
+export function removeKey(name: string): Call<void> {
+  return { method: "DELETE", path: path("v1", "keys", name), parse: nothing };
 }
 
 export function removeSnapshot(tag: string, options: RemoveOptions): Call<void> {
@@ -247,9 +332,77 @@ export function branch(id: string, options: BranchOptions): Call<models.BranchAn
     tag: options.tag,
     wait: options.wait ?? true,
     measure_diff: options.measureDiff || undefined,
+    network: options.network === undefined ? undefined : policy(options.network),
   });
   const parse = one(models.readBranchAnswer);
   return { method: "POST", path: ofSandbox(id, "branch"), parse, body, timeoutSecs: null };
+}
+
+export function secrets(): Call<readonly models.Secret[]> {
+  return { method: "GET", path: "/v1/secrets", parse: many(models.readSecret) };
+}
+
+export function setSecret(name: string, value: string): Call<void> {
+  const content = new TextEncoder().encode(value);
+  return { method: "PUT", path: path("v1", "secrets", name), parse: nothing, content, headers: BYTES };
+}
+
+export function removeSecret(name: string): Call<void> {
+  return { method: "DELETE", path: path("v1", "secrets", name), parse: nothing };
+}
+
+export function network(id: string): Call<models.NetworkPolicy> {
+  return { method: "GET", path: ofSandbox(id, "network"), parse: one(models.readNetworkPolicy) };
+}
+
+export function networkLog(id: string, after?: number): Call<models.NetworkLog> {
+  const query = given({ after: after?.toString() });
+  return {
+    method: "GET",
+    path: ofSandbox(id, "network", "log"),
+    parse: one(models.readNetworkLog),
+    query,
+  };
+}
+
+export function setNetwork(id: string, options: NetworkOptions): Call<models.Sandbox> {
+  return {
+    method: "PUT",
+    path: ofSandbox(id, "network"),
+    parse: one(models.readSandbox),
+    body: policy(options),
+  };
+}
+
+export function createPortToken(
+  id: string,
+  port: number,
+  ttlSecs?: number,
+): Call<models.PortToken> {
+  return {
+    method: "POST",
+    path: ofSandbox(id, "ports", String(port), "token"),
+    parse: one(models.readPortToken),
+    body: given<unknown>({ ttl_secs: ttlSecs }),
+  };
+}
+
+export function revokePortTokens(id: string, port: number): Call<void> {
+  return {
+    method: "DELETE",
+    path: ofSandbox(id, "ports", String(port), "token"),
+    parse: nothing,
+  };
+}
+
+export function ports(id: string): Call<readonly models.Port[]> {
+  return { method: "GET", path: ofSandbox(id, "ports"), parse: many(models.readPort) };
+}
+
+/** It becomes a byte stream. */
+export function connectPort(id: string, port: number): Call<void> {
+  const headers = { connection: "Upgrade", upgrade: "tcp" };
+  return { method: "GET", path: ofSandbox(id, "ports", String(port)), parse: nothing, headers };
 }
 
 export function pause(id: string): Call<models.Sandbox> {

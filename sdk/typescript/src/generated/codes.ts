@@ -28,6 +28,23 @@ export class PeerRefusedError extends ApiError {
 }
 
 /**
+ * The network policy is more than the operator permits. Status 403; remedy: ask for less, or start
+ * the daemon with `forkd serve --network` as the error says.
+ */
+export class NetworkNotPermittedError extends ApiError {
+  static override readonly code: string = "network_not_permitted";
+}
+
+/**
+ * Nobody here trusts the key that an artifact was signed with. Status 403; remedy: ask who exported
+ * it for the output of `forkd key`; if it is that key, trust it with `forkd key trust NAME KEY`;
+ * `forkd snapshot import --trust-once` imports what anybody has signed.
+ */
+export class KeyNotTrustedError extends ApiError {
+  static override readonly code: string = "key_not_trusted";
+}
+
+/**
  * A shared snapshot belongs to somebody else. Status 403; remedy: fork it, and branch or compact
  * what you get; only its owner and admins may remove it.
  */
@@ -72,6 +89,24 @@ export class SnapshotNotFoundError extends ApiError {
 /** No such sandbox. Status 404; remedy: list the sandboxes with `forkd ls`. */
 export class SandboxNotFoundError extends ApiError {
   static override readonly code: string = "sandbox_not_found";
+}
+
+/** No such secret. Status 404; remedy: list your secrets with `forkd secret ls`. */
+export class SecretNotFoundError extends ApiError {
+  static override readonly code: string = "secret_not_found";
+}
+
+/** No such trusted key. Status 404; remedy: list the trusted keys with `forkd key ls`. */
+export class KeyNotFoundError extends ApiError {
+  static override readonly code: string = "key_not_found";
+}
+
+/**
+ * No such private network. Status 404; remedy: list your networks with `forkd network ls`, and the
+ * members of one with its name.
+ */
+export class NetworkNotFoundError extends ApiError {
+  static override readonly code: string = "network_not_found";
 }
 
 /** No such image. Status 404; remedy: list the images with `forkd images`. */
@@ -141,6 +176,14 @@ export class SnapshotDamagedError extends ApiError {
  */
 export class SnapshotIncompatibleError extends ApiError {
   static override readonly code: string = "snapshot_incompatible";
+}
+
+/**
+ * An artifact needs another machine, or another build of its image. Status 409; remedy: import it
+ * on a host that is as the error says, or build the template here.
+ */
+export class ArtifactUnfitError extends ApiError {
+  static override readonly code: string = "artifact_unfit";
 }
 
 /**
@@ -229,10 +272,50 @@ export class MemoryLimitUnavailableError extends ApiError {
 /**
  * The daemon cannot create network namespaces. Status 409; remedy: give the daemon CAP_SYS_ADMIN
  * (docs/guides/deployment.md says how, `forkd doctor` tests it), or leave out `per_child_netns`:
- * guests have no network device anyway.
+ * guests reach only what `network` allows anyway.
  */
 export class OwnNetworkUnavailableError extends ApiError {
   static override readonly code: string = "own_network_unavailable";
+}
+
+/**
+ * You have a private network of this name. Status 409; remedy: choose another name, or use that
+ * network: `forkd network ls` shows it.
+ */
+export class NetworkExistsError extends ApiError {
+  static override readonly code: string = "network_exists";
+}
+
+/**
+ * The sandbox has no network device. Status 409; remedy: build its template anew: snapshots that an
+ * earlier forkd has made have no network device.
+ */
+export class NoNetworkDeviceError extends ApiError {
+  static override readonly code: string = "no_network_device";
+}
+
+/**
+ * Nothing in the sandbox listens on the port. Status 409; remedy: list what listens with `forkd
+ * ports`; a server that has just been started may need a moment.
+ */
+export class PortClosedError extends ApiError {
+  static override readonly code: string = "port_closed";
+}
+
+/**
+ * The daemon shows no ports of sandboxes. Status 409; remedy: start the daemon with `forkd serve
+ * --preview-listen 127.0.0.1:8890`, or use `forkd port`, which needs no preview.
+ */
+export class NoPreviewsError extends ApiError {
+  static override readonly code: string = "no_previews";
+}
+
+/**
+ * As many tokens for ports as a sandbox may have. Status 409; remedy: revoke those of a port with
+ * `forkd port SANDBOX PORT --revoke`, or wait until some end.
+ */
+export class TooManyPortTokensError extends ApiError {
+  static override readonly code: string = "too_many_port_tokens";
 }
 
 /**
@@ -252,11 +335,28 @@ export class NotJsonError extends ApiError {
 }
 
 /**
+ * The file is no artifact, or is damaged. Status 422; remedy: transfer the file again, or export
+ * the snapshot again; nothing of it was kept.
+ */
+export class ArtifactRefusedError extends ApiError {
+  static override readonly code: string = "artifact_refused";
+}
+
+/**
  * The sandbox's VMM reached its memory limit, and the kernel ended it. Status 422; remedy: fork
  * again with a larger `memory_limit_mib` or none; docs/limits.md says what counts.
  */
 export class MemoryLimitReachedError extends ApiError {
   static override readonly code: string = "memory_limit_reached";
+}
+
+/**
+ * A connection to a port is asked for by a request that cannot become one. Status 426; remedy: send
+ * the headers `Connection: Upgrade` and `Upgrade: tcp` over HTTP/1.1, as the SDKs and `forkd port`
+ * do.
+ */
+export class UpgradeRequiredError extends ApiError {
+  static override readonly code: string = "upgrade_required";
 }
 
 /**
@@ -313,6 +413,14 @@ export class StoreFailedError extends ApiError {
 }
 
 /**
+ * An OCI image cannot be had, or is not one. Status 502; remedy: check the reference, and that the
+ * daemon's user can pull it: `docker login` keeps the credentials that it uses.
+ */
+export class ImageUnavailableError extends ApiError {
+  static override readonly code: string = "image_unavailable";
+}
+
+/**
  * The guest did not come up. Status 502; remedy: read the last lines of the console in the error;
  * the image may need more memory.
  */
@@ -342,6 +450,30 @@ export class GuestFailedError extends ApiError {
  */
 export class SandboxBusyError extends ApiError {
   static override readonly code: string = "sandbox_busy";
+}
+
+/**
+ * Programs in the guest do not trust the network gateway. Status 409; remedy: build its template
+ * anew with this daemon, or leave out the header rules.
+ */
+export class GatewayNotTrustedError extends ApiError {
+  static override readonly code: string = "gateway_not_trusted";
+}
+
+/**
+ * The sandbox has as many connections as it may have. Status 503; remedy: close connections that
+ * you no longer need, then try again.
+ */
+export class TooManyConnectionsError extends ApiError {
+  static override readonly code: string = "too_many_connections";
+}
+
+/**
+ * The network gateway does not answer. Status 503; remedy: try again: the daemon starts another
+ * gateway; its log says why one ended.
+ */
+export class NetworkUnavailableError extends ApiError {
+  static override readonly code: string = "network_unavailable";
 }
 
 /**
@@ -380,6 +512,15 @@ export class GuestSilentError extends ApiError {
 }
 
 /**
+ * The guest has not answered a connection to a port in time. Status 504; remedy: the guest may be
+ * overloaded, or a firewall in it drops packets: try again, or connect from within the sandbox with
+ * `forkd exec`.
+ */
+export class PortSilentError extends ApiError {
+  static override readonly code: string = "port_silent";
+}
+
+/**
  * Not enough space. Status 507; remedy: remove sandboxes and snapshots that you no longer need, or
  * enlarge the file system.
  */
@@ -392,6 +533,8 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["bad_request", BadRequestError],
   ["unauthorized", UnauthorizedError],
   ["peer_refused", PeerRefusedError],
+  ["network_not_permitted", NetworkNotPermittedError],
+  ["key_not_trusted", KeyNotTrustedError],
   ["not_yours", NotYoursError],
   ["admin_only", AdminOnlyError],
   ["cross_site", CrossSiteError],
@@ -399,6 +542,9 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["route_not_found", RouteNotFoundError],
   ["snapshot_not_found", SnapshotNotFoundError],
   ["sandbox_not_found", SandboxNotFoundError],
+  ["secret_not_found", SecretNotFoundError],
+  ["key_not_found", KeyNotFoundError],
+  ["network_not_found", NetworkNotFoundError],
   ["image_not_found", ImageNotFoundError],
   ["operation_not_found", OperationNotFoundError],
   ["file_not_found", FileNotFoundError],
@@ -408,6 +554,7 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["snapshot_not_ready", SnapshotNotReadyError],
   ["snapshot_damaged", SnapshotDamagedError],
   ["snapshot_incompatible", SnapshotIncompatibleError],
+  ["artifact_unfit", ArtifactUnfitError],
   ["snapshot_in_use", SnapshotInUseError],
   ["sandbox_not_running", SandboxNotRunningError],
   ["chain_too_deep", ChainTooDeepError],
@@ -420,9 +567,16 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["live_unavailable", LiveUnavailableError],
   ["memory_limit_unavailable", MemoryLimitUnavailableError],
   ["own_network_unavailable", OwnNetworkUnavailableError],
+  ["network_exists", NetworkExistsError],
+  ["no_network_device", NoNetworkDeviceError],
+  ["port_closed", PortClosedError],
+  ["no_previews", NoPreviewsError],
+  ["too_many_port_tokens", TooManyPortTokensError],
   ["request_too_large", RequestTooLargeError],
   ["not_json", NotJsonError],
+  ["artifact_refused", ArtifactRefusedError],
   ["memory_limit_reached", MemoryLimitReachedError],
+  ["upgrade_required", UpgradeRequiredError],
   ["warm_failed", WarmFailedError],
   ["output_too_large", OutputTooLargeError],
   ["guest_refused", GuestRefusedError],
@@ -430,13 +584,18 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["vmm_failed", VmmFailedError],
   ["capture_failed", CaptureFailedError],
   ["store_failed", StoreFailedError],
+  ["image_unavailable", ImageUnavailableError],
   ["boot_failed", BootFailedError],
   ["renewal_not_confirmed", RenewalNotConfirmedError],
   ["guest_failed", GuestFailedError],
   ["sandbox_busy", SandboxBusyError],
+  ["gateway_not_trusted", GatewayNotTrustedError],
+  ["too_many_connections", TooManyConnectionsError],
+  ["network_unavailable", NetworkUnavailableError],
   ["limit_reached", LimitReachedError],
   ["daemon_busy", DaemonBusyError],
   ["input_waits", InputWaitsError],
   ["guest_silent", GuestSilentError],
+  ["port_silent", PortSilentError],
   ["no_space", NoSpaceError],
 ]);

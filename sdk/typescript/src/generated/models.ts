@@ -99,8 +99,9 @@ export interface EvalPart {
 
 /** The words of `EventType` that this version knows. */
 export type KnownEventType = "sandbox.started" | "sandbox.state" | "sandbox.dead" |
-  "sandbox.removed" | "snapshot.writing" | "snapshot.ready" | "snapshot.durable" | "snapshot.failed"
-  | "snapshot.removed" | "operation.started" | "operation.progress" | "operation.ended" | "lost";
+  "sandbox.refused" | "sandbox.removed" | "snapshot.writing" | "snapshot.ready" | "snapshot.durable"
+  | "snapshot.failed" | "snapshot.removed" | "operation.started" | "operation.progress" |
+  "operation.ended" | "lost";
 /** What an event tells: what it is about, a dot, and what happened to it. */
 export type EventType = KnownEventType | (string & {});
 
@@ -143,6 +144,26 @@ export type KnownFileKind = "file" | "directory" | "symlink" | "other";
 /** What a thing of a guest's file system is. */
 export type FileKind = KnownFileKind | (string & {});
 
+/** The words of `FlowOutcome` that this version knows. */
+export type KnownFlowOutcome = "ended" | "failed" | "refused";
+/** What became of a connection, or of another exchange of packets. */
+export type FlowOutcome = KnownFlowOutcome | (string & {});
+
+/** One change to the requests to a host. */
+export interface HeaderRule {
+  /** What it changes. */
+  readonly transform: HeaderTransform;
+}
+
+/** What the gateway changes in a request. */
+export interface HeaderTransform {
+  /**
+   * Headers that replace those of the guest. In a value, `${secrets.NAME}` stands for the secret of
+   * that name.
+   */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
 /** A sign of life. */
 export interface Health {
   /** Always true: a daemon that is not well does not answer. */
@@ -161,6 +182,119 @@ export interface Image {
 export type KnownIsolation = "none" | "namespaces" | "full";
 /** How far a VMM is kept from its host. */
 export type Isolation = KnownIsolation | (string & {});
+
+/** The key that this daemon signs artifacts with, and those whose artifacts it imports. */
+export interface Keys {
+  /** This daemon's key. Others trust it to import what it exports. */
+  readonly key: string;
+  /** Keys that this daemon trusts, by name. */
+  readonly trusted: readonly TrustedKey[];
+}
+
+/** That a sandbox is a member of a private network. */
+export interface Membership {
+  /**
+   * The name by which other members reach it. With `name` in the sandbox's metadata, that name in
+   * place of the sandbox's id leads to it too.
+   */
+  readonly hostName: string;
+  /** The IPv4 address that other members have for it. */
+  readonly ipv4: string;
+  /** The IPv6 address that other members have for it. */
+  readonly ipv6: string;
+  /** The network. */
+  readonly network: string;
+  /** The sandbox. */
+  readonly sandbox: string;
+}
+
+/** A private network. Its members reach each other by name, whatever else they may reach. */
+export interface Network {
+  /** When it was created, in seconds since 1970. */
+  readonly createdAtUnix: number;
+  /** Its members, by address. */
+  readonly members: readonly Membership[];
+  /** Its name. */
+  readonly name: string;
+}
+
+/** What a sandbox has reached, and what it was refused. */
+export interface NetworkLog {
+  /** Oldest first. */
+  readonly entries: readonly NetworkLogEntry[];
+  /** How many entries before these the reader has not seen and the log may no longer keep. */
+  readonly missing: number;
+}
+
+/** One connection, one exchange of datagrams, or one refusal. */
+export interface NetworkLogEntry {
+  /** Which entry of this sandbox it is, from 1. */
+  readonly number: number;
+  /** What became of it. */
+  readonly outcome: FlowOutcome;
+  /** `tcp`, `udp` or `icmp`. A refused name counts as `udp`. */
+  readonly protocol: string;
+  /** The rule that decided, or what went wrong. */
+  readonly reason: string;
+  /** When it was written, in milliseconds since 1970. */
+  readonly unixMs: number;
+  /** The other end; null for a refused name. */
+  readonly address?: string | undefined;
+  /** Bytes that it got; null for a refusal. */
+  readonly bytesIn?: number | undefined;
+  /** Bytes that the sandbox sent; null for a refusal. */
+  readonly bytesOut?: number | undefined;
+  /** From the first packet to the end; null for a refusal. */
+  readonly ms?: number | undefined;
+  /** The name by which the sandbox knows the address, or which was refused. */
+  readonly name?: string | undefined;
+  /** The other end's port; 0 for a ping, null for a refused name. */
+  readonly port?: number | undefined;
+  /** How often the same refusal came again; null if it is the first. */
+  readonly repeated?: number | undefined;
+}
+
+/**
+ * What a sandbox may reach, read in this order: `allowOut`, then `denyOut`, then
+ * `allowInternetAccess`. Some addresses stay out of reach whatever it says, such as the host's own
+ * and those of metadata services. The last three fields are about
+ * [previews](/v1/sandboxes/{id}/ports/{port}/token).
+ */
+export interface NetworkPolicy {
+  /**
+   * Whether public addresses that no list names can be reached. By default they can, unless there
+   * is an `allowOut`.
+   */
+  readonly allowInternetAccess?: boolean | undefined;
+  /**
+   * What can be reached, at most 256 entries: a name, `*.name` for all names below it, an address,
+   * a range, or `*`; with a port or a range of ports behind a colon, and `udp://` or `icmp://` in
+   * front for what is not TCP.
+   */
+  readonly allowOut: readonly string[];
+  /** Whether whoever knows the address of a preview may open it: no port needs a token. */
+  readonly allowPublicTraffic?: boolean | undefined;
+  /** What cannot be reached unless `allowOut` names it: addresses and ranges, at most 256. */
+  readonly denyOut: readonly string[];
+  /**
+   * The private networks that it is a member of, at most 16. Left out: none for a new sandbox,
+   * those of its source for a child of a branch, and no change for a sandbox that runs. Alone, it
+   * says nothing about what else can be reached: that stays, or is inherited.
+   */
+  readonly join?: readonly string[] | undefined;
+  /**
+   * The `Host` that servers are told in requests of previews, in place of the preview's own.
+   * `${PORT}` stands for the server's port.
+   */
+  readonly maskRequestHost?: string | undefined;
+  /** Ports whose previews need no token, at most 256. */
+  readonly publicPorts: readonly number[];
+  /**
+   * Headers that the gateway sets in every request to a host, by the host's name or `*.name`. A
+   * rule allows nothing by itself. At most 64 hosts.
+   */
+  readonly rules: Readonly<Record<string, readonly HeaderRule[]>>;
+}
 
 /** A long request: it can be looked at, waited for and, up to some point, cancelled. */
 export interface Operation {
@@ -194,8 +328,8 @@ export interface Operation {
 }
 
 /** The words of `OperationKind` that this version knows. */
-export type KnownOperationKind = "template" | "branch" | "compact" | "publish" | "flatten" |
-  "restore";
+export type KnownOperationKind = "template" | "branch" | "compact" | "export" | "import" | "publish"
+  | "flatten" | "restore";
 /** What an operation does. */
 export type OperationKind = KnownOperationKind | (string & {});
 
@@ -216,6 +350,33 @@ export interface Pong {
   readonly requestsRunning: number;
   /** Since the guest's boot, in milliseconds. */
   readonly uptimeMs: number;
+}
+
+/** A TCP port that is listened on in a sandbox. All of it comes from the guest. */
+export interface Port {
+  /** The address that it is listened on. All of them can be reached, loopback addresses too. */
+  readonly address: string;
+  /** The port. */
+  readonly port: number;
+  /** The process that listens, if the guest knows it. */
+  readonly pid?: number | undefined;
+  /** The name of its program. */
+  readonly program?: string | undefined;
+}
+
+/** A token that opens one port of a sandbox in a browser, or to any client of HTTP. */
+export interface PortToken {
+  /** When it ends, in seconds since 1970. */
+  readonly expiresAtUnix: number;
+  /**
+   * The host of the address, with its port. Requests to it have the token in the header `X-Forkd-
+   * Traffic-Token`.
+   */
+  readonly host: string;
+  /** The token. */
+  readonly token: string;
+  /** The address of the port, with the token. A browser that opens it gets a cookie instead. */
+  readonly url: string;
 }
 
 /** A background process. */
@@ -268,11 +429,16 @@ export interface Sandbox {
   readonly snapshotTag: string;
   /** Where it stands in its life. */
   readonly state: SandboxState;
+  /** How many processors' time its VMM may use; null when it is not limited. */
+  readonly cpuLimit?: number | undefined;
   /** Why it is dead. */
   readonly error?: string | undefined;
   /** When it will be removed unless it is used before, in seconds since 1970. */
   readonly expiresAtUnix?: number | undefined;
-  /** Always null: guests have no network device. */
+  /**
+   * The address of its network device, the same in every sandbox; null without a device, which
+   * sandboxes of snapshots made by an earlier forkd do not have.
+   */
   readonly guestAddr?: string | undefined;
   /** Seconds from its last use to its removal. */
   readonly idleTimeoutSecs?: number | undefined;
@@ -287,12 +453,28 @@ export interface Sandbox {
    * was not asked for, or is gone with the VMM.
    */
   readonly netns?: string | undefined;
+  /** What it may reach. */
+  readonly network?: NetworkPolicy | undefined;
+  /**
+   * How often the network gateway has refused what it wanted to reach, since the daemon was
+   * started.
+   */
+  readonly networkRefusals?: number | undefined;
+  /** The private networks that it is a member of, and how other members reach it. */
+  readonly networks: readonly Membership[];
   /** To whom it belongs. */
   readonly owner?: string | undefined;
   /** Process id of its VMM. */
   readonly pid?: number | undefined;
-  /** From the request until its guest agent had confirmed the renewal, in milliseconds. */
+  /**
+   * The address of a preview of it, with `{port}` in place of the port; null when the daemon was
+   * started without previews.
+   */
+  readonly previewUrl?: string | undefined;
+  /** From the request until it was ready for use, in milliseconds. */
   readonly startMs?: number | undefined;
+  /** Milliseconds by phase of the start; together they are `startMs`. */
+  readonly startPhasesMs: Readonly<Record<string, number>>;
   /** Seconds from its creation to its removal. */
   readonly ttlSecs?: number | undefined;
 }
@@ -302,6 +484,14 @@ export type KnownSandboxState = "starting" | "running" | "branching" | "paused" 
   "stopping" | "dead" | "gone";
 /** Where a sandbox stands in its life. */
 export type SandboxState = KnownSandboxState | (string & {});
+
+/** A secret that header rules can name. Its value is told to nobody. */
+export interface Secret {
+  /** Its name. */
+  readonly name: string;
+  /** When it was set, in seconds since 1970. */
+  readonly setAtUnix: number;
+}
 
 /** A snapshot. */
 export interface Snapshot {
@@ -393,6 +583,16 @@ export type KnownSnapshotStatus = "writing" | "ready" | "failed";
 /** Whether a snapshot can be used. */
 export type SnapshotStatus = KnownSnapshotStatus | (string & {});
 
+/** A key of another daemon. */
+export interface TrustedKey {
+  /** The key. */
+  readonly key: string;
+  /** What you call it. */
+  readonly name: string;
+  /** When it was trusted, in seconds since 1970. */
+  readonly trustedAtUnix: number;
+}
+
 /** Who answers. */
 export interface Version {
   /** Version of the interface. */
@@ -403,6 +603,13 @@ export interface Version {
   readonly accelerator?: string | undefined;
   /** How far the VMMs of new sandboxes are kept from the host. */
   readonly isolation?: Isolation | undefined;
+  /**
+   * Where previews of sandboxes' ports are: before the host come the port, `-`, the sandbox's id
+   * and a dot. Null if the daemon has no previews.
+   */
+  readonly previewUrl?: string | undefined;
+  /** Whether that is a security boundary by its authors' word: `kvm` is, emulation is not. */
+  readonly securityBoundary?: boolean | undefined;
 }
 
 export const readBranchAnswer: Reader<BranchAnswer> = object("BranchAnswer", {
@@ -494,6 +701,14 @@ export const readFileEntry: Reader<FileEntry> = object("FileEntry", {
   sizeBytes: needed("size_bytes", number),
 });
 
+export const readHeaderRule: Reader<HeaderRule> = object("HeaderRule", {
+  transform: needed("transform", (value, where) => readHeaderTransform(value, where)),
+});
+
+export const readHeaderTransform: Reader<HeaderTransform> = object("HeaderTransform", {
+  headers: needed("headers", map(text)),
+});
+
 export const readHealth: Reader<Health> = object("Health", {
   ok: needed("ok", truth),
 });
@@ -501,6 +716,56 @@ export const readHealth: Reader<Health> = object("Health", {
 export const readImage: Reader<Image> = object("Image", {
   description: needed("description", text),
   name: needed("name", text),
+});
+
+export const readKeys: Reader<Keys> = object("Keys", {
+  key: needed("key", text),
+  trusted: needed("trusted", list((value, where) => readTrustedKey(value, where))),
+});
+
+export const readMembership: Reader<Membership> = object("Membership", {
+  hostName: needed("host_name", text),
+  ipv4: needed("ipv4", text),
+  ipv6: needed("ipv6", text),
+  network: needed("network", text),
+  sandbox: needed("sandbox", text),
+});
+
+export const readNetwork: Reader<Network> = object("Network", {
+  createdAtUnix: needed("created_at_unix", number),
+  members: needed("members", list((value, where) => readMembership(value, where))),
+  name: needed("name", text),
+});
+
+export const readNetworkLog: Reader<NetworkLog> = object("NetworkLog", {
+  entries: needed("entries", list((value, where) => readNetworkLogEntry(value, where))),
+  missing: needed("missing", number),
+});
+
+export const readNetworkLogEntry: Reader<NetworkLogEntry> = object("NetworkLogEntry", {
+  number: needed("number", number),
+  outcome: needed("outcome", text),
+  protocol: needed("protocol", text),
+  reason: needed("reason", text),
+  unixMs: needed("unix_ms", number),
+  address: perhaps("address", text),
+  bytesIn: perhaps("bytes_in", number),
+  bytesOut: perhaps("bytes_out", number),
+  ms: perhaps("ms", number),
+  name: perhaps("name", text),
+  port: perhaps("port", number),
+  repeated: perhaps("repeated", number),
+});
+
+export const readNetworkPolicy: Reader<NetworkPolicy> = object("NetworkPolicy", {
+  allowInternetAccess: perhaps("allow_internet_access", truth),
+  allowOut: otherwise("allow_out", list(text), () => []),
+  allowPublicTraffic: perhaps("allow_public_traffic", truth),
+  denyOut: otherwise("deny_out", list(text), () => []),
+  join: perhaps("join", list(text)),
+  maskRequestHost: perhaps("mask_request_host", text),
+  publicPorts: otherwise("public_ports", list(number), () => []),
+  rules: otherwise("rules", map(list((value, where) => readHeaderRule(value, where))), () => ({})),
 });
 
 export const readOperation: Reader<Operation> = object("Operation", {
@@ -526,6 +791,20 @@ export const readPong: Reader<Pong> = object("Pong", {
   uptimeMs: needed("uptime_ms", number),
 });
 
+export const readPort: Reader<Port> = object("Port", {
+  address: needed("address", text),
+  port: needed("port", number),
+  pid: perhaps("pid", number),
+  program: perhaps("program", text),
+});
+
+export const readPortToken: Reader<PortToken> = object("PortToken", {
+  expiresAtUnix: needed("expires_at_unix", number),
+  host: needed("host", text),
+  token: needed("token", text),
+  url: needed("url", text),
+});
+
 export const readProcess: Reader<Process> = object("Process", {
   args: needed("args", list(text)),
   createdAtUnix: needed("created_at_unix", number),
@@ -547,6 +826,7 @@ export const readSandbox: Reader<Sandbox> = object("Sandbox", {
   id: needed("id", text),
   snapshotTag: needed("snapshot_tag", text),
   state: needed("state", text),
+  cpuLimit: perhaps("cpu_limit", number),
   error: perhaps("error", text),
   expiresAtUnix: perhaps("expires_at_unix", number),
   guestAddr: perhaps("guest_addr", text),
@@ -555,10 +835,20 @@ export const readSandbox: Reader<Sandbox> = object("Sandbox", {
   memoryLimitMib: perhaps("memory_limit_mib", number),
   metadata: otherwise("metadata", map(text), () => ({})),
   netns: perhaps("netns", text),
+  network: perhaps("network", (value, where) => readNetworkPolicy(value, where)),
+  networkRefusals: perhaps("network_refusals", number),
+  networks: otherwise("networks", list((value, where) => readMembership(value, where)), () => []),
   owner: perhaps("owner", text),
   pid: perhaps("pid", number),
+  previewUrl: perhaps("preview_url", text),
   startMs: perhaps("start_ms", number),
+  startPhasesMs: otherwise("start_phases_ms", map(number), () => ({})),
   ttlSecs: perhaps("ttl_secs", number),
+});
+
+export const readSecret: Reader<Secret> = object("Secret", {
+  name: needed("name", text),
+  setAtUnix: needed("set_at_unix", number),
 });
 
 export const readSnapshot: Reader<Snapshot> = object("Snapshot", {
@@ -631,9 +921,17 @@ export const readSnapshotInfo: Reader<SnapshotInfo> = object("SnapshotInfo", {
   warning: perhaps("warning", text),
 });
 
+export const readTrustedKey: Reader<TrustedKey> = object("TrustedKey", {
+  key: needed("key", text),
+  name: needed("name", text),
+  trustedAtUnix: needed("trusted_at_unix", number),
+});
+
 export const readVersion: Reader<Version> = object("Version", {
   api: needed("api", text),
   version: needed("version", text),
   accelerator: perhaps("accelerator", text),
   isolation: perhaps("isolation", text),
+  previewUrl: perhaps("preview_url", text),
+  securityBoundary: perhaps("security_boundary", truth),
 });

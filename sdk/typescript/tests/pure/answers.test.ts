@@ -246,8 +246,8 @@ test("a sandbox or client that is printed does not show the token", async () => 
   const { inspect } = await import("node:util");
   const daemon = new FakeDaemon();
   daemon.routes["GET /v1/sandboxes/sb-1"] = fake.ok(fake.sandbox());
-  const client = daemon.client({ token: "secret" });
+  const client = daemon.client({ token: "tk-1234" });
   const sandbox = await Sandbox.connect("sb-1", { client });
   const all = { showHidden: true, depth: 9 };
-  assert(!(inspect(client, all) + inspect(sandbox, all)).includes("secret"));
+  assert(!(inspect(client, all) + inspect(sandbox, all)).includes("tk-1234"));
 });

@@ -16,6 +16,8 @@ class Tree extends FakeDaemon {
   readonly values = new Map<string, Value>([["sb-0", 1]]);
   readonly snapshots = new Map<string, string[]>();
   readonly parents = new Map<string, string>();
+  /** Sandboxes so far: no two have the same name. */
+  made = 0;
   /** Waited for before a branch is taken. */
   gate: Promise<unknown> = Promise.resolve();
   /** What the first child of each branch is told of instead. */
@@ -51,7 +53,7 @@ class Tree extends FakeDaemon {
   }
 
   branch(source: string, body: { tag: string; n: number }): FakeAnswer {
-    const names = Array.from({ length: body.n }, (_, at) => `sb-${body.tag.slice(-4)}${at}`);
+    const names = Array.from({ length: body.n }, () => `sb-${(this.made += 1)}`);
     for (const name of names) this.values.set(name, this.values.get(source) ?? 0);
     const above = [...this.snapshots].find(([, children]) => children.includes(source));
     this.parents.set(body.tag, above?.[0] ?? "");

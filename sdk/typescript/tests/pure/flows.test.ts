@@ -19,7 +19,7 @@ clock.sleep = async () => {};
 test("a sandbox starts from the snapshot with the tag", async () => {
   const daemon = new FakeDaemon();
   daemon.routes["POST /v1/sandboxes"] = fake.ok(CREATED, 201);
-  const bounds = { memoryLimitMib: 600, perChildNetns: true };
+  const bounds = { memoryLimitMib: 600, perChildNetns: true, network: { allowOut: ["x.org"] } };
   const options = { metadata: { a: "b" }, ttlSecs: 0.5, idleTimeoutSecs: 9, ...bounds };
   const sandbox = await Sandbox.create("py", { ...options, client: daemon.client() });
   assert.equal(sandbox.id, "sb-1");
@@ -31,7 +31,23 @@ test("a sandbox starts from the snapshot with the tag", async () => {
     idle_timeout_secs: 9,
     memory_limit_mib: 600,
     per_child_netns: true,
+    network: { allow_out: ["x.org"] },
   });
+});
+
+test("what a sandbox may reach is told and replaced", async () => {
+  const daemon = new FakeDaemon();
+  const policy = { allow_internet_access: false, deny_out: ["198.51.100.0/24"] };
+  daemon.routes = {
+    "POST /v1/sandboxes": fake.ok(CREATED, 201),
+    "GET /v1/sandboxes/sb-1/network": fake.ok(policy),
+    "PUT /v1/sandboxes/sb-1/network": fake.ok(fake.sandbox("sb-1")),
+  };
+  const sandbox = await Sandbox.create("py", { client: daemon.client() });
+  const told = await sandbox.network();
+  assert.deepEqual(told.denyOut, policy.deny_out);
+  await sandbox.setNetwork(told);
+  assert.deepEqual(daemon.body(), policy);
 });
 
 test("what was not asked for is not sent", async () => {

@@ -5,13 +5,27 @@ import { readFileSync } from "node:fs";
 import { Readable } from "node:stream";
 import { test } from "node:test";
 
-import { Client, Commands, Files, Operations, Process, Sandbox, Sandboxes, Snapshots } from "forkd-sdk";
+import {
+  Client,
+  Commands,
+  Files,
+  Forward,
+  Networks,
+  Operations,
+  Ports,
+  Process,
+  Sandbox,
+  Sandboxes,
+  Secrets,
+  Snapshots,
+} from "forkd-sdk";
 
 import * as fake from "../fake.js";
 import { FakeDaemon } from "../fake.js";
 import { ROOT } from "../paths.js";
 
 const SB = "/v1/sandboxes/sb-1";
+const PREVIEWED = { ...fake.sandbox(), preview_url: "http://{port}-sb-1.localhost:8890" };
 const PR = `${SB}/processes/pr-1`;
 const EXEC = { stdout: "hi\n", stderr: "", exit_code: 0, timed_out: false };
 const EVAL = { ...EXEC, state_lost: false, result: "3" };
@@ -24,6 +38,17 @@ const ENTRY = {
   modified_at_unix: 1,
 };
 const GONE = undefined;
+const KEY = `ed25519:${"0".repeat(64)}`;
+const RULES = { "a.example": [{ transform: { headers: { X: "${secrets.KEY}" } } }] };
+
+const MEMBERSHIP = {
+  network: "team",
+  sandbox: "sb-1",
+  host_name: "sb-1.team.forkd.internal",
+  ipv4: "10.43.0.1",
+  ipv6: "fd66:6f72:6b64:1::1",
+};
+const NETWORK = { name: "team", created_at_unix: 7, members: [MEMBERSHIP] };
 
 interface Actors {
   c: Client;
@@ -41,6 +66,9 @@ const CASES: Case[] = [
   [`POST ${SB}/branch`, fake.snapshot("t"),
     ({ s }) => s.branch({ n: 2, mode: "diff", tag: "t", measureDiff: true }),
     { n: 2, mode: "diff", tag: "t", wait: true, measure_diff: true }],
+  [`POST ${SB}/branch`, fake.snapshot("t"),
+    ({ s }) => s.branch({ n: 1, network: { allowInternetAccess: false } }),
+    { n: 1, wait: true, network: { allow_internet_access: false } }],
   [`POST ${SB}/branch`, fake.snapshot("t"), ({ s }) => s.snapshot("t"),
     { n: 0, tag: "t", wait: true }],
   [`POST ${SB}/exec`, EXEC, ({ s }) => s.commands.run(["ls"], { env: { A: "1" }, cwd: "/" }),
@@ -57,6 +85,33 @@ const CASES: Case[] = [
   [`POST ${SB}/rollback`, fake.sandbox(), ({ s }) => s.rollback("t"), { snapshot_tag: "t" }],
   [`POST ${SB}/ping`, { epoch: 1, frames_rejected: 0, pong: true, requests_running: 0,
     uptime_ms: 2 }, ({ s }) => s.ping(), {}],
+  [`GET ${SB}/network`, { allow_out: ["a.example"] }, ({ s }) => s.network(), {}],
+  [`GET ${SB}/network/log`, { entries: [], missing: 0 }, ({ s }) => s.networkLog(7), { after: "7" }],
+  [`PUT ${SB}/network`, fake.sandbox(),
+    ({ s }) => s.setNetwork({ denyOut: ["198.51.100.7"], rules: RULES }),
+    { deny_out: ["198.51.100.7"], rules: RULES }],
+  [`PUT ${SB}/network`, fake.sandbox(), ({ s }) => s.setNetwork({ join: ["team"] }),
+    { join: ["team"] }],
+  ["GET /v1/networks", [NETWORK], ({ c }) => c.networks.list(), {}],
+  ["POST /v1/networks", NETWORK, ({ c }) => c.networks.create("team"), { name: "team" }],
+  ["GET /v1/networks/team", NETWORK, ({ c }) => c.networks.get("team"), {}],
+  ["DELETE /v1/networks/team", GONE, ({ c }) => c.networks.remove("team"), {}],
+  ["PUT /v1/networks/team/members/sb-1", fake.sandbox("sb-1", { networks: [MEMBERSHIP] }),
+    ({ s }) => s.join("team"), {}],
+  ["DELETE /v1/networks/team/members/sb-1", fake.sandbox(), ({ s }) => s.leave("team"), {}],
+  ["GET /v1/secrets", [{ name: "KEY", set_at_unix: 7 }], ({ c }) => c.secrets.list(), {}],
+  ["PUT /v1/secrets/KEY", GONE, ({ c }) => c.secrets.set("KEY", '{"k": 1}'), { k: 1 }],
+  ["DELETE /v1/secrets/KEY", GONE, ({ c }) => c.secrets.remove("KEY"), {}],
+  [`POST ${SB}/ports/80/token`, { url: "http://h/", host: "h", token: "t", expires_at_unix: 7 },
+    ({ s }) => s.ports.token(80, { ttlSecs: 60 }), { ttl_secs: 60 }],
+  [`PUT ${SB}/network`, fake.sandbox(),
+    ({ s }) => s.setNetwork({
+      allowPublicTraffic: true, publicPorts: [80], maskRequestHost: "localhost:${PORT}" }),
+    { allow_public_traffic: true, public_ports: [80], mask_request_host: "localhost:${PORT}" }],
+  [`GET ${SB}`, PREVIEWED, ({ s }) => s.ports.url(80), {}],
+  [`GET ${SB}`, PREVIEWED, ({ s }) => s.ports.host(80), {}],
+  [`DELETE ${SB}/ports/80/token`, GONE, ({ s }) => s.ports.revokeTokens(80), {}],
+  [`GET ${SB}/ports`, [{ port: 80, address: "::1" }], ({ s }) => s.ports.list(), {}],
   [`GET ${SB}`, fake.sandbox(), ({ s }) => s.refresh(), {}],
   [`GET ${SB}/logs`, GONE, ({ s }) => s.logs(), {}],
   [`DELETE ${SB}`, GONE, ({ s }) => s.remove(), {}],
@@ -85,6 +140,12 @@ const CASES: Case[] = [
     { tag: "t", image: "i", vcpus: 2, mem_size_mib: 9, warm: ["true"] }],
   ["POST /v1/snapshots/t/compact", fake.snapshot("u"),
     ({ c }) => c.snapshots.compact("t", { to: "u", wait: false }), { to: "u", wait: false }],
+  ["POST /v1/artifacts", fake.snapshot("u"),
+    ({ c }) => c.snapshots.importArtifact(new Uint8Array(), { tag: "u", trustOnce: true }),
+    { tag: "u", trust_once: "true" }],
+  ["GET /v1/keys", { key: KEY, trusted: [] }, ({ c }) => c.keys.get(), {}],
+  ["PUT /v1/keys/a", GONE, ({ c }) => c.keys.trust("a", KEY), { key: KEY }],
+  ["DELETE /v1/keys/a", GONE, ({ c }) => c.keys.remove("a"), {}],
   ["DELETE /v1/snapshots/t", GONE, ({ c }) => c.snapshots.remove("t", { cascade: true }),
     { cascade: "true" }],
   ["DELETE /v1/snapshots/t", GONE, ({ c }) => c.snapshots.remove("t", { force: true }),
@@ -121,11 +182,14 @@ for (const [route, answer, act, expected] of CASES) {
 }
 
 test("every method has been tried by a test", () => {
-  const tests = ["requests", "flows", "streams", "answers"].map((name) =>
+  const tests = ["requests", "flows", "streams", "answers", "ports"].map((name) =>
     readFileSync(`${ROOT}/sdk/typescript/tests/pure/${name}.test.ts`, "utf8"),
   );
   const tried = tests.join("\n");
-  const kinds = [Client, Commands, Files, Operations, Process, Sandbox, Sandboxes, Snapshots];
+  const kinds = [
+    Client, Commands, Files, Forward, Networks, Operations, Ports, Process, Sandbox, Sandboxes,
+    Secrets, Snapshots,
+  ];
   for (const kind of kinds) {
     for (const name of Object.getOwnPropertyNames(kind.prototype)) {
       const about = Object.getOwnPropertyDescriptor(kind.prototype, name);
@@ -164,6 +228,13 @@ test("a file is written from text, bytes, pieces and streams", async () => {
     assert.deepEqual(Object.fromEntries(url.searchParams), { path: "/a b", mode: "0755" });
     assert.equal(fake.textOf(content), "hällo");
   }
+});
+
+test("an artifact comes piece by piece", async () => {
+  const daemon = new FakeDaemon();
+  daemon.routes["GET /v1/snapshots/t/artifact"] = () => new fake.FakeAnswer(200, ["hä", "llo"]);
+  const found = await fake.all(await daemon.client().snapshots.exportArtifact("t"));
+  assert.deepEqual(found.map(fake.textOf), ["hä", "llo"]);
 });
 
 test("a file is read as text, bytes and pieces; what is no text is told", async () => {

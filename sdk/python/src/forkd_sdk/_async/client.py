@@ -10,12 +10,13 @@ import httpx
 
 from .. import models
 from .._core import flow, request
+from .._core.call import Content
 from .._core.failure import NotUnderstoodError
 from .._core.result import Event
 from .._core.source import BuildSource, EventSource
 from .._core.target import of_environment, parse
 from .sandbox import AsyncSandbox, AsyncSnapshot
-from .stream import AsyncStream
+from .stream import AsyncByteStream, AsyncStream
 from .transport import AsyncTransport
 
 RETRIES = 2
@@ -41,6 +42,7 @@ class AsyncSandboxes:
         idle_timeout: float | None = None,
         memory_limit_mib: int | None = None,
         per_child_netns: bool = False,
+        network: models.NetworkPolicy | None = None,
     ) -> AsyncSandbox:
         """Starts one; see `AsyncSandbox.create`."""
         create = flow.create(
@@ -50,6 +52,7 @@ class AsyncSandboxes:
             idle_timeout=idle_timeout,
             memory_limit_mib=memory_limit_mib,
             per_child_netns=per_child_netns,
+            network=network,
         )
         return AsyncSandbox(self._transport, await self._transport.run(create))
 
@@ -87,7 +90,8 @@ class AsyncSnapshots:
         self,
         tag: str,
         *,
-        image: str,
+        image: str | None = None,
+        from_reference: str | None = None,
         mem_size_mib: int | None = None,
         vcpus: int | None = None,
         warm: Sequence[str] = (),
@@ -96,11 +100,20 @@ class AsyncSnapshots:
     ) -> AsyncSnapshot:
         """Makes a template: boots an image, runs `warm` in it and freezes it.
 
+        Either name an `image` of the daemon, or an OCI image with `from_reference`, such as
+        `python:3.12-slim`.
+
         `on_step` is called with each step when it begins. With `wait=False` the answer comes at
         once; the snapshot's `wait` waits for its end.
         """
         call = request.build(
-            tag, image, mem_size_mib=mem_size_mib, vcpus=vcpus, warm=warm, wait=wait
+            tag,
+            image,
+            from_reference=from_reference,
+            mem_size_mib=mem_size_mib,
+            vcpus=vcpus,
+            warm=warm,
+            wait=wait,
         )
         if on_step is None:
             return AsyncSnapshot(self._transport, await self._transport.send(call))
@@ -121,6 +134,25 @@ class AsyncSnapshots:
         """
         info = await self._transport.send(request.compact(tag, to, wait=wait))
         return AsyncSnapshot(self._transport, info)
+
+    def export_artifact(self, tag: str) -> AsyncByteStream:
+        """The snapshot as one file, piece by piece, for another daemon.
+
+        The file has the memory and disk of the sandbox, with every password and key that programs
+        had read there.
+        """
+        return AsyncByteStream(self._transport, request.export_artifact(tag))
+
+    async def import_artifact(
+        self, data: Content, *, tag: str | None = None, trust_once: bool = False
+    ) -> AsyncSnapshot:
+        """Makes a snapshot of such a file: bytes, an open file or an iterable of pieces.
+
+        The daemon must trust the key that signed it: see `keys`. With `trust_once` it imports
+        whoever signed it; a forged file can attack the host.
+        """
+        call = request.import_artifact(data, tag, trust_once=trust_once)
+        return AsyncSnapshot(self._transport, await self._transport.send(call))
 
     async def remove(self, tag: str, *, cascade: bool = False, force: bool = False) -> None:
         """Removes one, and with `cascade` the sandboxes and snapshots that depend on it; with
@@ -152,6 +184,67 @@ class AsyncOperations:
     async def cancel(self, operation_id: str) -> None:
         """Asks for its end."""
         await self._transport.send(request.cancel_operation(operation_id))
+
+
+class AsyncKeys:
+    """The key that the daemon signs artifacts with, and those that it trusts."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def get(self) -> models.Keys:
+        """All of them."""
+        return await self._transport.send(request.keys())
+
+    async def trust(self, name: str, key: str) -> None:
+        """Trusts a key from now on, in place of one of the same name."""
+        await self._transport.send(request.trust_key(name, key))
+
+    async def remove(self, name: str) -> None:
+        """Trusts it no more. What was imported stays."""
+        await self._transport.send(request.remove_key(name))
+
+
+class AsyncSecrets:
+    """Keys that header rules put into requests. Sandboxes use them and never have them."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def list(self) -> list[models.Secret]:
+        """The names of yours."""
+        return await self._transport.send(request.secrets())
+
+    async def set(self, name: str, value: str) -> None:
+        """Sets one, or replaces its value: one line of ASCII."""
+        await self._transport.send(request.set_secret(name, value))
+
+    async def remove(self, name: str) -> None:
+        """Removes one. Requests that need it fail from then on."""
+        await self._transport.send(request.remove_secret(name))
+
+
+class AsyncNetworks:
+    """Private networks, whose members reach each other by name. See `AsyncSandbox.join`."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def list(self) -> list[models.Network]:
+        """Yours, with their members."""
+        return await self._transport.send(request.networks())
+
+    async def create(self, name: str) -> models.Network:
+        """Creates one without members."""
+        return await self._transport.send(request.create_network(name))
+
+    async def get(self, name: str) -> models.Network:
+        """One of them, with its members."""
+        return await self._transport.send(request.private_network(name))
+
+    async def remove(self, name: str) -> None:
+        """Removes one. Connections between its members are reset."""
+        await self._transport.send(request.remove_network(name))
 
 
 class AsyncClient:
@@ -187,6 +280,11 @@ class AsyncClient:
         """The snapshots."""
         self.operations = AsyncOperations(self._transport)
         """What takes longer than a moment."""
+        self.secrets = AsyncSecrets(self._transport)
+        self.keys = AsyncKeys(self._transport)
+        """Keys for header rules."""
+        self.networks = AsyncNetworks(self._transport)
+        """Private networks."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._transport.target}>"

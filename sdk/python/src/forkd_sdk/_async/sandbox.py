@@ -14,6 +14,7 @@ from .._core.failure import ForkdError
 from .._core.result import Execution
 from .commands import AsyncCommands
 from .files import AsyncFiles
+from .ports import AsyncPorts
 from .transport import AsyncTransport
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class AsyncSandbox:
         """Runs programs in it."""
         self.files = AsyncFiles(transport, info.id)
         """Reads and writes its files."""
+        self.ports = AsyncPorts(transport, info.id)
+        """Reaches what listens in it."""
 
     @classmethod
     async def create(
@@ -48,6 +51,7 @@ class AsyncSandbox:
         idle_timeout: float | None = None,
         memory_limit_mib: int | None = None,
         per_child_netns: bool = False,
+        network: models.NetworkPolicy | None = None,
         client: AsyncClient | None = None,
     ) -> AsyncSandbox:
         """Starts a sandbox from the snapshot with this tag.
@@ -56,7 +60,9 @@ class AsyncSandbox:
         takes a while, once. `metadata` is kept with the sandbox. The daemon removes it after `ttl`
         seconds, or when it was not used for `idle_timeout` seconds. Its VMM has at most
         `memory_limit_mib` of the host's memory; with `per_child_netns` it is cut off from the
-        host's network. Without a `client` the daemon is the one that the environment names.
+        host's network. `network` says what it may reach: by default public addresses, or
+        what the source of the snapshot could. Without a `client` the daemon is the one that the
+        environment names.
         """
         transport = _transport(client)
         create = flow.create(
@@ -66,6 +72,7 @@ class AsyncSandbox:
             idle_timeout=idle_timeout,
             memory_limit_mib=memory_limit_mib,
             per_child_netns=per_child_netns,
+            network=network,
         )
         return cls(transport, await transport.run(create))
 
@@ -115,15 +122,23 @@ class AsyncSandbox:
         tag: str | None = None,
         wait: bool = True,
         measure_diff: bool = False,
+        network: models.NetworkPolicy | None = None,
     ) -> AsyncBranch:
         """Takes a snapshot of this very instant and starts `n` children from it.
 
         This sandbox goes on; it pauses for about a millisecond in mode `live`, which is the
         default. Each child has memory, processes and disk of that instant. With `wait=False` the
-        answer comes while the snapshot is still written; without children then.
+        answer comes while the snapshot is still written; without children then. `network` says
+        what the children may reach; by default what this sandbox may.
         """
         call = request.branch(
-            self.id, n=n, mode=mode, tag=tag, wait=wait, measure_diff=measure_diff
+            self.id,
+            n=n,
+            mode=mode,
+            tag=tag,
+            wait=wait,
+            measure_diff=measure_diff,
+            network=network,
         )
         answer = await self._transport.send(call)
         children = [AsyncChild.of(self._transport, child) for child in answer.children]
@@ -137,6 +152,31 @@ class AsyncSandbox:
         """Puts the sandbox back to what it was at a snapshot; its id stays."""
         call = request.rollback(self.id, _tag(snapshot))
         self.info = await self._transport.send(call)
+
+    async def network(self) -> models.NetworkPolicy:
+        """What it may reach."""
+        return await self._transport.send(request.network(self.id))
+
+    async def network_log(self, *, after: int | None = None) -> models.NetworkLog:
+        """What it has reached and what it was refused: the newest entries, or those that follow the
+        number `after`; at most 1,000.
+        """
+        return await self._transport.send(request.network_log(self.id, after))
+
+    async def join(self, network: str) -> models.Membership:
+        """Makes it a member of a private network: other members reach it by the name in the
+        answer. A member stays one.
+        """
+        self.info = await self._transport.send(request.join_network(self.id, network))
+        return next(it for it in self.info.networks if it.network == network)
+
+    async def leave(self, network: str) -> None:
+        """Makes it a member no longer. Its connections to other members are reset."""
+        self.info = await self._transport.send(request.leave_network(self.id, network))
+
+    async def set_network(self, network: models.NetworkPolicy) -> None:
+        """Replaces what it may reach; ends connections that are no longer allowed."""
+        self.info = await self._transport.send(request.set_network(self.id, network))
 
     async def pause(self) -> None:
         """Stops its processors until `resume`."""
@@ -205,6 +245,7 @@ class AsyncSnapshot:
         idle_timeout: float | None = None,
         memory_limit_mib: int | None = None,
         per_child_netns: bool = False,
+        network: models.NetworkPolicy | None = None,
     ) -> list[AsyncSandbox]:
         """Starts `n` sandboxes from it: all or none."""
         call = request.fork(
@@ -215,6 +256,7 @@ class AsyncSnapshot:
             idle_timeout=idle_timeout,
             memory_limit_mib=memory_limit_mib,
             per_child_netns=per_child_netns,
+            network=network,
         )
         started = await self._transport.send(call)
         return [AsyncSandbox(self._transport, info) for info in started]

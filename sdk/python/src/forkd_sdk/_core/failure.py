@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from .result import CommandResult, Execution
+    from .target import Target
 
 
 class ForkdError(Exception):
@@ -101,3 +102,21 @@ class CodeError(ForkdError):
 
 class CodeTimeoutError(CodeError, TimeoutError):
     """Python code's time was over, so it was interrupted."""
+
+
+def unreachable(target: Target, error: object) -> UnreachableError:
+    """Nobody has taken the connection."""
+    return UnreachableError(
+        f"no daemon answers at {target}: {error}",
+        hint="start it with `forkd serve`, or set FORKD_URL to where it is",
+    )
+
+
+def silent(target: Target) -> RequestTimeoutError:
+    """The answer has not come."""
+    return RequestTimeoutError(f"the daemon at {target} did not answer in time")
+
+
+def broken(target: Target, error: object) -> ConnectionBrokenError:
+    """The connection ended before the answer."""
+    return ConnectionBrokenError(f"the connection to the daemon at {target} broke off: {error}")

@@ -38,6 +38,7 @@ def create(
     idle_timeout: float | None,
     memory_limit_mib: int | None,
     per_child_netns: bool,
+    network: models.NetworkPolicy | None,
 ) -> Flow[models.Sandbox]:
     """A sandbox of the snapshot; of the image of that name, if there is no such snapshot."""
     fork = request.fork(
@@ -47,6 +48,7 @@ def create(
         idle_timeout=idle_timeout,
         memory_limit_mib=memory_limit_mib,
         per_child_netns=per_child_netns,
+        network=network,
     )
     missing: SnapshotNotFoundError | None = None
     try:

@@ -91,8 +91,9 @@ def snapshot_info(tag: str) -> Call[models.SnapshotInfo]:
 
 def build(
     tag: str,
-    image: str,
+    image: str | None,
     *,
+    from_reference: str | None = None,
     mem_size_mib: int | None = None,
     vcpus: int | None = None,
     warm: Sequence[str] = (),
@@ -100,6 +101,8 @@ def build(
 ) -> Call[models.Snapshot]:
     """POST /v1/snapshots."""
     body = _given(tag=tag, image=image, mem_size_mib=mem_size_mib, vcpus=vcpus)
+    if from_reference is not None:
+        body["from"] = from_reference
     if warm:
         body["warm"] = list(warm)
     if not wait:
@@ -112,6 +115,42 @@ def compact(tag: str, to: str, *, wait: bool = True) -> Call[models.Snapshot]:
     body = {"to": to} if wait else {"to": to, "wait": False}
     path = _path("v1", "snapshots", tag, "compact")
     return Call("POST", path, one(models.Snapshot), body=body, timeout_secs=None)
+
+
+def export_artifact(tag: str) -> Call[None]:
+    """GET /v1/snapshots/:tag/artifact, piece by piece."""
+    path = _path("v1", "snapshots", tag, "artifact")
+    return Call("GET", path, nothing, timeout_secs=None)
+
+
+def import_artifact(
+    content: Content, tag: str | None, *, trust_once: bool
+) -> Call[models.Snapshot]:
+    """POST /v1/artifacts."""
+    return Call(
+        "POST",
+        "/v1/artifacts",
+        one(models.Snapshot),
+        params=_given(tag=tag, trust_once="true" if trust_once else None),
+        content=content,
+        headers={"content-type": "application/octet-stream"},
+        timeout_secs=None,
+    )
+
+
+def keys() -> Call[models.Keys]:
+    """GET /v1/keys."""
+    return Call("GET", "/v1/keys", one(models.Keys))
+
+
+def trust_key(name: str, key: str) -> Call[None]:
+    """PUT /v1/keys/:name."""
+    return Call("PUT", _path("v1", "keys", name), nothing, body={"key": key})
+
+
+def remove_key(name: str) -> Call[None]:
+    """DELETE /v1/keys/:name."""
+    return Call("DELETE", _path("v1", "keys", name), nothing)
 
 
 def remove_snapshot(tag: str, *, cascade: bool = False, force: bool = False) -> Call[None]:
@@ -139,6 +178,7 @@ def fork(
     idle_timeout: float | None = None,
     memory_limit_mib: int | None = None,
     per_child_netns: bool = False,
+    network: models.NetworkPolicy | None = None,
 ) -> Call[list[models.Sandbox]]:
     """POST /v1/sandboxes."""
     body = _given(
@@ -149,9 +189,101 @@ def fork(
         idle_timeout_secs=_secs(idle_timeout),
         memory_limit_mib=memory_limit_mib,
         per_child_netns=per_child_netns or None,
+        network=_policy(network) if network else None,
     )
     parse = many(models.Sandbox)
     return Call("POST", "/v1/sandboxes", parse, body=body, timeout_secs=None)
+
+
+def _policy(network: models.NetworkPolicy) -> dict[str, Any]:
+    return _given(
+        allow_internet_access=network.allow_internet_access,
+        allow_out=list(network.allow_out) or None,
+        deny_out=list(network.deny_out) or None,
+        allow_public_traffic=network.allow_public_traffic or None,
+        public_ports=list(network.public_ports) or None,
+        mask_request_host=network.mask_request_host,
+        rules={
+            host: [{"transform": {"headers": dict(rule.transform.headers)}} for rule in rules]
+            for host, rules in network.rules.items()
+        }
+        or None,
+        join=None if network.join is None else list(network.join),
+    )
+
+
+# Private networks and secrets.
+
+
+def networks() -> Call[list[models.Network]]:
+    """GET /v1/networks."""
+    return Call("GET", "/v1/networks", many(models.Network))
+
+
+def create_network(name: str) -> Call[models.Network]:
+    """POST /v1/networks."""
+    return Call("POST", "/v1/networks", one(models.Network), body={"name": name})
+
+
+def private_network(name: str) -> Call[models.Network]:
+    """GET /v1/networks/:name."""
+    return Call("GET", _path("v1", "networks", name), one(models.Network))
+
+
+def remove_network(name: str) -> Call[None]:
+    """DELETE /v1/networks/:name."""
+    return Call("DELETE", _path("v1", "networks", name), nothing)
+
+
+def join_network(sandbox_id: str, name: str) -> Call[models.Sandbox]:
+    """PUT /v1/networks/:name/members/:sandbox."""
+    path = _path("v1", "networks", name, "members", sandbox_id)
+    return Call("PUT", path, one(models.Sandbox))
+
+
+def leave_network(sandbox_id: str, name: str) -> Call[models.Sandbox]:
+    """DELETE /v1/networks/:name/members/:sandbox."""
+    path = _path("v1", "networks", name, "members", sandbox_id)
+    return Call("DELETE", path, one(models.Sandbox))
+
+
+def secrets() -> Call[list[models.Secret]]:
+    """GET /v1/secrets."""
+    return Call("GET", "/v1/secrets", many(models.Secret))
+
+
+def set_secret(name: str, value: str) -> Call[None]:
+    """PUT /v1/secrets/:name."""
+    headers = {"content-type": "application/octet-stream"}
+    content = value.encode()
+    return Call("PUT", _path("v1", "secrets", name), nothing, content=content, headers=headers)
+
+
+def remove_secret(name: str) -> Call[None]:
+    """DELETE /v1/secrets/:name."""
+    return Call("DELETE", _path("v1", "secrets", name), nothing)
+
+
+# The network of a sandbox.
+
+
+def network(sandbox_id: str) -> Call[models.NetworkPolicy]:
+    """GET /v1/sandboxes/:id/network."""
+    path = _path("v1", "sandboxes", sandbox_id, "network")
+    return Call("GET", path, one(models.NetworkPolicy))
+
+
+def network_log(sandbox_id: str, after: int | None) -> Call[models.NetworkLog]:
+    """GET /v1/sandboxes/:id/network/log."""
+    path = _path("v1", "sandboxes", sandbox_id, "network", "log")
+    params = {} if after is None else {"after": str(after)}
+    return Call("GET", path, one(models.NetworkLog), params=params)
+
+
+def set_network(sandbox_id: str, policy: models.NetworkPolicy) -> Call[models.Sandbox]:
+    """PUT /v1/sandboxes/:id/network."""
+    path = _path("v1", "sandboxes", sandbox_id, "network")
+    return Call("PUT", path, one(models.Sandbox), body=_policy(policy))
 
 
 def sandbox(sandbox_id: str) -> Call[models.Sandbox]:
@@ -172,11 +304,41 @@ def branch(
     tag: str | None = None,
     wait: bool = True,
     measure_diff: bool = False,
+    network: models.NetworkPolicy | None = None,
 ) -> Call[models.BranchAnswer]:
     """POST /v1/sandboxes/:id/branch."""
-    body = _given(n=n, mode=mode, tag=tag, wait=wait, measure_diff=measure_diff or None)
+    body = _given(
+        n=n,
+        mode=mode,
+        tag=tag,
+        wait=wait,
+        measure_diff=measure_diff or None,
+        network=_policy(network) if network else None,
+    )
     path = _path("v1", "sandboxes", sandbox_id, "branch")
     return Call("POST", path, one(models.BranchAnswer), body=body, timeout_secs=None)
+
+
+def ports(sandbox_id: str) -> Call[list[models.Port]]:
+    """GET /v1/sandboxes/:id/ports."""
+    return Call("GET", _path("v1", "sandboxes", sandbox_id, "ports"), many(models.Port))
+
+
+def connect_port(sandbox_id: str, port: int) -> Call[None]:
+    """GET /v1/sandboxes/:id/ports/:port, which becomes a byte stream."""
+    return Call("GET", _path("v1", "sandboxes", sandbox_id, "ports", str(port)), nothing)
+
+
+def create_port_token(sandbox_id: str, port: int, ttl: int) -> Call[models.PortToken]:
+    """POST /v1/sandboxes/:id/ports/:port/token."""
+    path = _path("v1", "sandboxes", sandbox_id, "ports", str(port), "token")
+    return Call("POST", path, one(models.PortToken), body={"ttl_secs": ttl})
+
+
+def revoke_port_tokens(sandbox_id: str, port: int) -> Call[None]:
+    """DELETE /v1/sandboxes/:id/ports/:port/token."""
+    path = _path("v1", "sandboxes", sandbox_id, "ports", str(port), "token")
+    return Call("DELETE", path, nothing)
 
 
 def pause(sandbox_id: str) -> Call[models.Sandbox]:

@@ -11,12 +11,13 @@ import httpx
 
 from .. import models
 from .._core import flow, request
+from .._core.call import Content
 from .._core.failure import NotUnderstoodError
 from .._core.result import Event
 from .._core.source import BuildSource, EventSource
 from .._core.target import of_environment, parse
 from .sandbox import Sandbox, Snapshot
-from .stream import Stream
+from .stream import ByteStream, Stream
 from .transport import Transport
 
 RETRIES = 2
@@ -42,6 +43,7 @@ class Sandboxes:
         idle_timeout: float | None = None,
         memory_limit_mib: int | None = None,
         per_child_netns: bool = False,
+        network: models.NetworkPolicy | None = None,
     ) -> Sandbox:
         """Starts one; see `Sandbox.create`."""
         create = flow.create(
@@ -51,6 +53,7 @@ class Sandboxes:
             idle_timeout=idle_timeout,
             memory_limit_mib=memory_limit_mib,
             per_child_netns=per_child_netns,
+            network=network,
         )
         return Sandbox(self._transport, self._transport.run(create))
 
@@ -88,7 +91,8 @@ class Snapshots:
         self,
         tag: str,
         *,
-        image: str,
+        image: str | None = None,
+        from_reference: str | None = None,
         mem_size_mib: int | None = None,
         vcpus: int | None = None,
         warm: Sequence[str] = (),
@@ -97,11 +101,20 @@ class Snapshots:
     ) -> Snapshot:
         """Makes a template: boots an image, runs `warm` in it and freezes it.
 
+        Either name an `image` of the daemon, or an OCI image with `from_reference`, such as
+        `python:3.12-slim`.
+
         `on_step` is called with each step when it begins. With `wait=False` the answer comes at
         once; the snapshot's `wait` waits for its end.
         """
         call = request.build(
-            tag, image, mem_size_mib=mem_size_mib, vcpus=vcpus, warm=warm, wait=wait
+            tag,
+            image,
+            from_reference=from_reference,
+            mem_size_mib=mem_size_mib,
+            vcpus=vcpus,
+            warm=warm,
+            wait=wait,
         )
         if on_step is None:
             return Snapshot(self._transport, self._transport.send(call))
@@ -122,6 +135,25 @@ class Snapshots:
         """
         info = self._transport.send(request.compact(tag, to, wait=wait))
         return Snapshot(self._transport, info)
+
+    def export_artifact(self, tag: str) -> ByteStream:
+        """The snapshot as one file, piece by piece, for another daemon.
+
+        The file has the memory and disk of the sandbox, with every password and key that programs
+        had read there.
+        """
+        return ByteStream(self._transport, request.export_artifact(tag))
+
+    def import_artifact(
+        self, data: Content, *, tag: str | None = None, trust_once: bool = False
+    ) -> Snapshot:
+        """Makes a snapshot of such a file: bytes, an open file or an iterable of pieces.
+
+        The daemon must trust the key that signed it: see `keys`. With `trust_once` it imports
+        whoever signed it; a forged file can attack the host.
+        """
+        call = request.import_artifact(data, tag, trust_once=trust_once)
+        return Snapshot(self._transport, self._transport.send(call))
 
     def remove(self, tag: str, *, cascade: bool = False, force: bool = False) -> None:
         """Removes one, and with `cascade` the sandboxes and snapshots that depend on it; with
@@ -151,6 +183,67 @@ class Operations:
     def cancel(self, operation_id: str) -> None:
         """Asks for its end."""
         self._transport.send(request.cancel_operation(operation_id))
+
+
+class Keys:
+    """The key that the daemon signs artifacts with, and those that it trusts."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def get(self) -> models.Keys:
+        """All of them."""
+        return self._transport.send(request.keys())
+
+    def trust(self, name: str, key: str) -> None:
+        """Trusts a key from now on, in place of one of the same name."""
+        self._transport.send(request.trust_key(name, key))
+
+    def remove(self, name: str) -> None:
+        """Trusts it no more. What was imported stays."""
+        self._transport.send(request.remove_key(name))
+
+
+class Secrets:
+    """Keys that header rules put into requests. Sandboxes use them and never have them."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self) -> list[models.Secret]:
+        """The names of yours."""
+        return self._transport.send(request.secrets())
+
+    def set(self, name: str, value: str) -> None:
+        """Sets one, or replaces its value: one line of ASCII."""
+        self._transport.send(request.set_secret(name, value))
+
+    def remove(self, name: str) -> None:
+        """Removes one. Requests that need it fail from then on."""
+        self._transport.send(request.remove_secret(name))
+
+
+class Networks:
+    """Private networks, whose members reach each other by name. See `Sandbox.join`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self) -> list[models.Network]:
+        """Yours, with their members."""
+        return self._transport.send(request.networks())
+
+    def create(self, name: str) -> models.Network:
+        """Creates one without members."""
+        return self._transport.send(request.create_network(name))
+
+    def get(self, name: str) -> models.Network:
+        """One of them, with its members."""
+        return self._transport.send(request.private_network(name))
+
+    def remove(self, name: str) -> None:
+        """Removes one. Connections between its members are reset."""
+        self._transport.send(request.remove_network(name))
 
 
 class Client:
@@ -186,6 +279,11 @@ class Client:
         """The snapshots."""
         self.operations = Operations(self._transport)
         """What takes longer than a moment."""
+        self.secrets = Secrets(self._transport)
+        self.keys = Keys(self._transport)
+        """Keys for header rules."""
+        self.networks = Networks(self._transport)
+        """Private networks."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._transport.target}>"

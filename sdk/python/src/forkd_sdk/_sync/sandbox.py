@@ -15,6 +15,7 @@ from .._core.failure import ForkdError
 from .._core.result import Execution
 from .commands import Commands
 from .files import Files
+from .ports import Ports
 from .transport import Transport
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Sandbox:
         """Runs programs in it."""
         self.files = Files(transport, info.id)
         """Reads and writes its files."""
+        self.ports = Ports(transport, info.id)
+        """Reaches what listens in it."""
 
     @classmethod
     def create(
@@ -49,6 +52,7 @@ class Sandbox:
         idle_timeout: float | None = None,
         memory_limit_mib: int | None = None,
         per_child_netns: bool = False,
+        network: models.NetworkPolicy | None = None,
         client: Client | None = None,
     ) -> Sandbox:
         """Starts a sandbox from the snapshot with this tag.
@@ -57,7 +61,9 @@ class Sandbox:
         takes a while, once. `metadata` is kept with the sandbox. The daemon removes it after `ttl`
         seconds, or when it was not used for `idle_timeout` seconds. Its VMM has at most
         `memory_limit_mib` of the host's memory; with `per_child_netns` it is cut off from the
-        host's network. Without a `client` the daemon is the one that the environment names.
+        host's network. `network` says what it may reach: by default public addresses, or
+        what the source of the snapshot could. Without a `client` the daemon is the one that the
+        environment names.
         """
         transport = _transport(client)
         create = flow.create(
@@ -67,6 +73,7 @@ class Sandbox:
             idle_timeout=idle_timeout,
             memory_limit_mib=memory_limit_mib,
             per_child_netns=per_child_netns,
+            network=network,
         )
         return cls(transport, transport.run(create))
 
@@ -116,15 +123,23 @@ class Sandbox:
         tag: str | None = None,
         wait: bool = True,
         measure_diff: bool = False,
+        network: models.NetworkPolicy | None = None,
     ) -> Branch:
         """Takes a snapshot of this very instant and starts `n` children from it.
 
         This sandbox goes on; it pauses for about a millisecond in mode `live`, which is the
         default. Each child has memory, processes and disk of that instant. With `wait=False` the
-        answer comes while the snapshot is still written; without children then.
+        answer comes while the snapshot is still written; without children then. `network` says
+        what the children may reach; by default what this sandbox may.
         """
         call = request.branch(
-            self.id, n=n, mode=mode, tag=tag, wait=wait, measure_diff=measure_diff
+            self.id,
+            n=n,
+            mode=mode,
+            tag=tag,
+            wait=wait,
+            measure_diff=measure_diff,
+            network=network,
         )
         answer = self._transport.send(call)
         children = [Child.of(self._transport, child) for child in answer.children]
@@ -138,6 +153,31 @@ class Sandbox:
         """Puts the sandbox back to what it was at a snapshot; its id stays."""
         call = request.rollback(self.id, _tag(snapshot))
         self.info = self._transport.send(call)
+
+    def network(self) -> models.NetworkPolicy:
+        """What it may reach."""
+        return self._transport.send(request.network(self.id))
+
+    def network_log(self, *, after: int | None = None) -> models.NetworkLog:
+        """What it has reached and what it was refused: the newest entries, or those that follow the
+        number `after`; at most 1,000.
+        """
+        return self._transport.send(request.network_log(self.id, after))
+
+    def join(self, network: str) -> models.Membership:
+        """Makes it a member of a private network: other members reach it by the name in the
+        answer. A member stays one.
+        """
+        self.info = self._transport.send(request.join_network(self.id, network))
+        return next(it for it in self.info.networks if it.network == network)
+
+    def leave(self, network: str) -> None:
+        """Makes it a member no longer. Its connections to other members are reset."""
+        self.info = self._transport.send(request.leave_network(self.id, network))
+
+    def set_network(self, network: models.NetworkPolicy) -> None:
+        """Replaces what it may reach; ends connections that are no longer allowed."""
+        self.info = self._transport.send(request.set_network(self.id, network))
 
     def pause(self) -> None:
         """Stops its processors until `resume`."""
@@ -206,6 +246,7 @@ class Snapshot:
         idle_timeout: float | None = None,
         memory_limit_mib: int | None = None,
         per_child_netns: bool = False,
+        network: models.NetworkPolicy | None = None,
     ) -> list[Sandbox]:
         """Starts `n` sandboxes from it: all or none."""
         call = request.fork(
@@ -216,6 +257,7 @@ class Snapshot:
             idle_timeout=idle_timeout,
             memory_limit_mib=memory_limit_mib,
             per_child_netns=per_child_netns,
+            network=network,
         )
         started = self._transport.send(call)
         return [Sandbox(self._transport, info) for info in started]

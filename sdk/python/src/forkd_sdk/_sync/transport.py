@@ -13,14 +13,15 @@ from .._core.call import Answer, Call, Content, Pause, error_of, interpret, retr
 from .._core.failure import (
     ApiError,
     ClientClosedError,
-    ConnectionBrokenError,
     ForkdError,
-    RequestTimeoutError,
-    UnreachableError,
+    broken,
+    silent,
+    unreachable,
 )
 from .._core.flow import Flow
 from .._core.source import SILENCE_SECS_MAX
 from .._core.target import Target
+from .._dial import Way
 from .._tls import trust
 
 T = TypeVar("T")
@@ -52,6 +53,13 @@ class Transport:
         self._tenants: weakref.WeakSet[object] = weakref.WeakSet()
         self._http: httpx.Client | None = None
         self._closed = False
+
+    @property
+    def way(self) -> Way:
+        """How the daemon is reached without HTTP."""
+        if self._closed:
+            raise ClientClosedError("the client is closed", hint="make another one")
+        return Way(self.target, self._token, self._ca_cert)
 
     def enter(self, tenant: object) -> None:
         """Notes an object that uses the connections."""
@@ -178,15 +186,10 @@ class Transport:
     def failure(self, error: httpx.HTTPError) -> ForkdError:
         """What an error of the connection means."""
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
-            return UnreachableError(
-                f"no daemon answers at {self.target}: {error}",
-                hint="start it with `forkd serve`, or set FORKD_URL to where it is",
-            )
+            return unreachable(self.target, error)
         if isinstance(error, httpx.TimeoutException):
-            return RequestTimeoutError(f"the daemon at {self.target} did not answer in time")
-        return ConnectionBrokenError(
-            f"the connection to the daemon at {self.target} broke off: {error}"
-        )
+            return silent(self.target)
+        return broken(self.target, error)
 
 
 # A search may have many children at work at once.
