@@ -54,6 +54,7 @@ pub(crate) fn replies() -> Vec<Reply> {
             python: true,
             is_init: true,
             epoch: 2,
+            users: true,
         },
         Reply::Pong { uptime_ns: 1, epoch: 2, requests_running: 3, frames_rejected: 4 },
         Reply::Started { pid: 1 },

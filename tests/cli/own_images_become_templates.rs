@@ -67,6 +67,11 @@ fn an_image_runs_and_branches_with_what_it_says_of_itself() {
     let child = branch["children"][0]["sandbox"]["id"].as_str().unwrap().to_owned();
     let script = "echo $GREETING; id -u; cat /srv/file";
     assert_eq!(forkd.ok(&["exec", &child, "--", "sh", "-c", script]), "good day\n1000\nkept");
+    let told = forkd.ok(&["exec", &child, "--user", "0:7", "--", "sh", "-c", "id -u; id -G; pwd"]);
+    assert_eq!(told, "0\n7\n/srv", "another user than the image's");
+    assert_eq!(forkd.ok(&["run", "t", "-u", "5", "--", "id -u"]), "5");
+    let (errors, _) = forkd.refused(&["exec", &child, "-u", "you", "--", "id"]);
+    assert!(errors.contains("no user \"you\""), "{errors}");
     let (errors, _) = forkd.refused(&["eval", &child, "1"]);
     assert!(errors.contains("has no python3"), "{errors}");
 

@@ -7,13 +7,14 @@ use std::process::Command;
 use forkd_protocol::GATEWAY_ENVIRONMENT;
 
 use crate::image_defaults::ImageDefaults;
+use crate::user::{self, User};
 
 /// Where programs are looked for when the request does not say otherwise.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The environment of every program: what the agent has, completed, what the image says, and what
-/// the request adds.
-pub(crate) fn variables(added: &[(String, String)]) -> Vec<(String, String)> {
+/// The environment of a program that runs as `user`: what the agent has, completed, what the image
+/// says, and what the request adds.
+pub(crate) fn variables(user: Option<&User>, added: &[(String, String)]) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut set = |name: &str, value: String| {
         all.retain(|(known, _)| known != name);
@@ -23,11 +24,10 @@ pub(crate) fn variables(added: &[(String, String)]) -> Vec<(String, String)> {
     let home = std::env::var("HOME").ok().filter(|home| home != "/");
     set("HOME", home.unwrap_or_else(|| "/root".to_owned()));
     set("LANG", std::env::var("LANG").unwrap_or_else(|_| "C.UTF-8".to_owned()));
-    let image = ImageDefaults::get();
-    if let Some(home) = image.user().ok().flatten().and_then(|user| user.home) {
+    if let Some(home) = user.and_then(|user| user.home.clone()) {
         set("HOME", home);
     }
-    for (name, value) in &image.variables {
+    for (name, value) in &ImageDefaults::get().variables {
         set(name, value.clone());
     }
     // It may come after this process has begun, and a program may change it.
@@ -49,21 +49,34 @@ fn search_path() -> String {
     }
 }
 
-/// The working directory of programs whose request names none.
-pub(crate) fn default_directory() -> &'static Path {
+/// The working directory of programs of `user` whose request names none: what the image says, or
+/// the home directory.
+pub(crate) fn default_directory(user: Option<&User>) -> PathBuf {
     if let Some(directory) = &ImageDefaults::get().directory {
-        return directory;
+        return directory.clone();
     }
-    let home = Path::new("/root");
-    if home.is_dir() { home } else { Path::new("/") }
+    let home = match user {
+        Some(user) => user.home.as_deref().unwrap_or("/"),
+        None => "/root",
+    };
+    let home = Path::new(home);
+    if home.is_dir() { home } else { Path::new("/") }.to_owned()
 }
 
-/// Makes a program run as the user that the image names.
-pub(crate) fn become_user(command: &mut Command) -> Result<(), String> {
-    if let Some(user) = ImageDefaults::get().user()? {
+/// As whom a program runs: whom the request names (`USER[:GROUP]`), or the image. None for the
+/// superuser that we are.
+pub(crate) fn user(named: Option<&str>) -> Result<Option<User>, String> {
+    match named {
+        Some(named) => user::find(named).map(Some),
+        None => ImageDefaults::get().user(),
+    }
+}
+
+/// Makes a program run as this user.
+pub(crate) fn become_user(command: &mut Command, user: Option<&User>) {
+    if let Some(user) = user {
         forkd_sys::user::run_as(command, user.id, user.group, &user.groups);
     }
-    Ok(())
 }
 
 /// Why a program cannot be run.
@@ -121,7 +134,7 @@ mod tests {
 
     #[test]
     fn added_variables_replace_the_defaults() {
-        let all = variables(&[("HOME".to_owned(), "/x".to_owned())]);
+        let all = variables(None, &[("HOME".to_owned(), "/x".to_owned())]);
         assert_eq!(all.iter().filter(|(name, _)| name == "HOME").count(), 1);
         assert!(all.contains(&("HOME".to_owned(), "/x".to_owned())));
     }

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use forkd_protocol::{Reply, code};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::fs::{OFlags, fchown, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Uid;
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::active::{Active, Input, Refusal};
@@ -18,6 +19,7 @@ use crate::pipes::{Forwarded, OutputPipe, Stream};
 use crate::process::{Exit, Processes};
 use crate::sync::lock;
 use crate::terminal::{self, Terminal};
+use crate::user::User;
 
 /// How long output of background processes is still taken after the program itself ended.
 const GRACE: Duration = Duration::from_millis(100);
@@ -32,6 +34,8 @@ pub(crate) struct Spec {
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: Option<String>,
+    /// `USER[:GROUP]`; the image's when absent.
+    pub(crate) user: Option<String>,
     pub(crate) streams: Streams,
     pub(crate) timeout: Option<Duration>,
 }
@@ -56,10 +60,10 @@ struct Ends {
 
 impl Ends {
     /// Makes the streams and gives the program its ends of them.
-    fn make(streams: Streams, command: &mut Command) -> std::io::Result<Self> {
+    fn make(streams: Streams, user: Option<&User>, command: &mut Command) -> std::io::Result<Self> {
         match streams {
             Streams::Pipes { stdin_follows } => Self::pipes(stdin_follows, command),
-            Streams::Terminal { size } => Self::terminal(size, command),
+            Streams::Terminal { size } => Self::terminal(size, user, command),
         }
     }
 
@@ -77,8 +81,16 @@ impl Ends {
         Ok(Self { stdout, stderr, stdin, terminal: None })
     }
 
-    fn terminal(size: Winsize, command: &mut Command) -> std::io::Result<Self> {
+    fn terminal(
+        size: Winsize,
+        user: Option<&User>,
+        command: &mut Command,
+    ) -> std::io::Result<Self> {
         let Terminal { ours, theirs } = Terminal::open(size)?;
+        if let Some(user) = user {
+            // As a login does: the program may open it once more, by its name.
+            fchown(&theirs, Some(Uid::from_raw(user.id)), None)?;
+        }
         command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
         Ok(Self {
             stdin: Some(ours.try_clone()?),
@@ -137,8 +149,10 @@ impl Run {
             let name = spec.args.first().map_or("", String::as_str);
             Refusal::new(code::EXEC_FAILED, format!("cannot run {name:?}: {error}"))
         };
-        let mut command = prepare(spec)?;
-        let ends = Ends::make(spec.streams, &mut command).map_err(failed)?;
+        let user = environment::user(spec.user.as_deref())
+            .map_err(|problem| Refusal::new(code::USER_NOT_FOUND, problem))?;
+        let mut command = prepare(spec, user.as_ref())?;
+        let ends = Ends::make(spec.streams, user.as_ref(), &mut command).map_err(failed)?;
         let exit = Arc::new(Mutex::new(None));
         let (told, wake) = (Arc::clone(&exit), Arc::clone(active));
         let watcher = move |ended| {
@@ -313,7 +327,7 @@ pub(crate) fn wait_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) {
     }
 }
 
-fn prepare(spec: &Spec) -> Result<Command, Refusal> {
+fn prepare(spec: &Spec, user: Option<&User>) -> Result<Command, Refusal> {
     let Some((program, arguments)) = spec.args.split_first() else {
         return Err(Refusal::new(code::BAD_REQUEST, "no program is named"));
     };
@@ -327,13 +341,13 @@ fn prepare(spec: &Spec) -> Result<Command, Refusal> {
     }
     let directory = match &spec.cwd {
         Some(directory) => PathBuf::from(directory),
-        None => environment::default_directory().to_owned(),
+        None => environment::default_directory(user),
     };
     if !directory.is_dir() {
         let message = format!("no such directory: {}", directory.display());
         return Err(Refusal::new(code::CWD_NOT_FOUND, message));
     }
-    let mut environment = environment::variables(&spec.env);
+    let mut environment = environment::variables(user, &spec.env);
     let names_kind = environment.iter().any(|(name, _)| name == terminal::KIND_DEFAULT.0);
     if matches!(spec.streams, Streams::Terminal { .. }) && !names_kind {
         let (name, value) = terminal::KIND_DEFAULT;
@@ -343,8 +357,7 @@ fn prepare(spec: &Spec) -> Result<Command, Refusal> {
     let mut command = Command::new(file);
     std::os::unix::process::CommandExt::arg0(&mut command, program);
     command.args(arguments).current_dir(directory).env_clear().envs(environment);
-    environment::become_user(&mut command)
-        .map_err(|problem| Refusal::new(code::BAD_REQUEST, problem))?;
+    environment::become_user(&mut command, user);
     Ok(command)
 }
 

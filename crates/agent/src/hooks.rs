@@ -109,7 +109,7 @@ fn run_one(processes: &Processes, identity: &Identity, hook: &Path) -> HookRepor
     let mut command = Command::new(hook);
     command
         .env_clear()
-        .envs(environment::variables(&added))
+        .envs(environment::variables(None, &added))
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

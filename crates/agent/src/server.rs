@@ -277,6 +277,7 @@ impl Server {
             python: *python,
             is_init: matches!(self.standing, Standing::Init { .. }),
             epoch,
+            users: true,
         };
         self.outbox.push_direct(id, &welcome);
         Ok(())
@@ -356,16 +357,16 @@ fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Ref
 fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
     let Running { server, active } = running;
     match request {
-        Request::Exec { args, env, cwd, stdin_follows, timeout_ms, output_credit: _ } => {
+        Request::Exec { args, env, cwd, user, stdin_follows, timeout_ms, output_credit: _ } => {
             let timeout = limit(timeout_ms);
             let streams = exec::Streams::Pipes { stdin_follows };
-            let spec = exec::Spec { args, env, cwd, streams, timeout };
+            let spec = exec::Spec { args, env, cwd, user, streams, timeout };
             return exec::run(active, &server.processes, &spec);
         }
-        Request::Terminal { args, env, cwd, timeout_ms, output_credit: _, rows, cols } => {
+        Request::Terminal { args, env, cwd, user, timeout_ms, output_credit: _, rows, cols } => {
             let timeout = limit(timeout_ms);
             let streams = exec::Streams::Terminal { size: terminal::size(rows, cols) };
-            let spec = exec::Spec { args, env, cwd, streams, timeout };
+            let spec = exec::Spec { args, env, cwd, user, streams, timeout };
             return exec::run(active, &server.processes, &spec);
         }
         Request::ReadFile { path, offset, length, output_credit: _ } => {

@@ -48,6 +48,7 @@ pub(crate) fn check_program(
     args: &[String],
     env: &BTreeMap<String, String>,
     cwd: Option<&str>,
+    user: Option<&str>,
 ) -> Result<(), FieldError> {
     if args.first().is_none_or(String::is_empty) {
         return Err(FieldError::new("args", "must begin with a program"));
@@ -60,5 +61,9 @@ pub(crate) fn check_program(
         no_zero_byte("env", name)?;
         no_zero_byte("env", value)?;
     }
+    if user.is_some_and(str::is_empty) {
+        return Err(FieldError::new("user", "must name a user, as `USER` or `USER:GROUP`"));
+    }
+    user.iter().try_for_each(|text| no_zero_byte("user", text))?;
     cwd.iter().try_for_each(|text| no_zero_byte("cwd", text))
 }

@@ -27,6 +27,10 @@ pub struct ExecRequest {
     /// Working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// As whom it runs: `USER` or `USER:GROUP`, names of the sandbox or numbers. Without it, the
+    /// user that the image names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Whole standard input; empty when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
@@ -57,6 +61,7 @@ impl ExecRequest {
             timeout_secs: exec_timeout_default(),
             env: BTreeMap::new(),
             cwd: None,
+            user: None,
             stdin: None,
             stdin_base64: None,
         }
@@ -67,7 +72,7 @@ impl ExecRequest {
     /// # Errors
     /// Names the field that is not.
     pub fn check(&self) -> Result<CheckedExec, FieldError> {
-        check_program(&self.args, &self.env, self.cwd.as_deref())?;
+        check_program(&self.args, &self.env, self.cwd.as_deref(), self.user.as_deref())?;
         let stdin = self.stdin_bytes()?;
         Ok(CheckedExec { timeout: timeout(self.timeout_secs)?, stdin })
     }
@@ -249,6 +254,8 @@ mod tests {
         assert_eq!(field(r#"{"args":["a"],"timeout_secs":86401}"#), "timeout_secs");
         assert_eq!(field(r#"{"args":["a"],"env":{"A=B":""}}"#), "env");
         assert_eq!(field(r#"{"args":["a"],"cwd":"\u0000"}"#), "cwd");
+        assert_eq!(field(r#"{"args":["a"],"user":""}"#), "user");
+        assert_eq!(field(r#"{"args":["a"],"user":"a\u0000"}"#), "user");
         assert_eq!(field(r#"{"args":["a"],"stdin":"","stdin_base64":""}"#), "stdin_base64");
         assert_eq!(field(r#"{"args":["a"],"stdin_base64":"?"}"#), "stdin_base64");
     }

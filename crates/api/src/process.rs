@@ -23,6 +23,10 @@ pub struct CreateProcess {
     /// Working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// As whom it runs: `USER` or `USER:GROUP`, names of the sandbox or numbers. Without it, the
+    /// user that the image names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Whether standard input stays open for what is sent later; otherwise it is empty.
     #[serde(default)]
     pub stdin: bool,
@@ -70,6 +74,7 @@ impl CreateProcess {
             args: args.into_iter().map(Into::into).collect(),
             env: BTreeMap::new(),
             cwd: None,
+            user: None,
             stdin: false,
             timeout_secs: None,
             tty: None,
@@ -82,7 +87,7 @@ impl CreateProcess {
     /// # Errors
     /// Names the field that is not.
     pub fn check(&self) -> Result<Option<Duration>, FieldError> {
-        check_program(&self.args, &self.env, self.cwd.as_deref())?;
+        check_program(&self.args, &self.env, self.cwd.as_deref(), self.user.as_deref())?;
         self.tty.iter().try_for_each(TtySize::check)?;
         let max = limit::EXEC_TIMEOUT_MAX.as_secs();
         let check = |secs| within("timeout_secs", secs, 1, max).map(Duration::from_secs);

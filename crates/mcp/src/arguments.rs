@@ -39,6 +39,9 @@ pub(crate) struct RunCommand {
     /// Working directory.
     #[serde(default)]
     pub(crate) cwd: Option<String>,
+    /// As whom it runs: `USER` or `USER:GROUP`, by name or number. By default as the image says.
+    #[serde(default)]
+    pub(crate) user: Option<String>,
     /// After this time, in seconds, the command is killed.
     #[serde(default = "timeout")]
     pub(crate) timeout_secs: u64,

@@ -117,6 +117,7 @@ impl Server {
     async fn run_command(&self, Parameters(given): Parameters<RunCommand>) -> CallToolResult {
         let mut body = ExecRequest::new(["/bin/sh", "-c", &given.command]);
         body.cwd = given.cwd;
+        body.user = given.user;
         body.timeout_secs = given.timeout_secs;
         answer(self.client.exec(&given.sandbox, &body).await.map(|answer| {
             json!({

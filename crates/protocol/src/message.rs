@@ -30,6 +30,10 @@ pub enum Request {
         /// Working directory; the agent's default when absent.
         #[serde(default)]
         cwd: Option<String>,
+        /// `USER[:GROUP]`, names or numbers, that the program runs as; the image's when absent. Only
+        /// for agents whose `Welcome` says `users`: others ignore it.
+        #[serde(default)]
+        user: Option<String>,
         /// `Input` messages follow; otherwise standard input is empty.
         #[serde(default)]
         stdin_follows: bool,
@@ -51,6 +55,10 @@ pub enum Request {
         /// Working directory; the agent's default when absent.
         #[serde(default)]
         cwd: Option<String>,
+        /// `USER[:GROUP]`, names or numbers, that the program runs as; the image's when absent. Only
+        /// for agents whose `Welcome` says `users`: others ignore it.
+        #[serde(default)]
+        user: Option<String>,
         /// The process group is killed after this time; never when absent.
         #[serde(default)]
         timeout_ms: Option<u64>,
@@ -237,6 +245,9 @@ pub enum Reply {
         /// Counts the `Hello`s that this agent has heard.
         #[serde(default)]
         epoch: u64,
+        /// `Exec` and `Terminal` heed their `user`.
+        #[serde(default)]
+        users: bool,
     },
     /// Answer to `Ping`.
     Pong {
@@ -552,6 +563,8 @@ pub mod code {
     pub const EXEC_DENIED: &str = "exec_denied";
     /// The program could not be started for another reason.
     pub const EXEC_FAILED: &str = "exec_failed";
+    /// The guest has no such user or group.
+    pub const USER_NOT_FOUND: &str = "user_not_found";
     /// No such working directory.
     pub const CWD_NOT_FOUND: &str = "cwd_not_found";
     /// The image has no `python3`.

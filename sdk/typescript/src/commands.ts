@@ -161,18 +161,19 @@ export class Commands {
    * output until then.
    */
   async run(command: Command, options: RunOptions = {}): Promise<CommandResult> {
-    const { env, cwd, stdin } = options;
+    const { env, cwd, user, stdin } = options;
     const timeout = options.timeoutSecs === undefined ? COMMAND_SECS : options.timeoutSecs;
     if (options.onStdout === undefined && options.onStderr === undefined) {
       const input =
         typeof stdin === "string" ? { stdin } : { stdinBase64: stdin && base64Of(stdin) };
-      const call = request.execCommand(this.#id, command, { env, cwd, ...input }, timeout);
+      const call = request.execCommand(this.#id, command, { env, cwd, user, ...input }, timeout);
       const result = await this.#transport.send(call);
       return options.check || result.timedOut ? result.throwForExit() : result;
     }
     const process = await this.start(command, {
       env,
       cwd,
+      user,
       stdin: stdin !== undefined,
       timeoutSecs: timeout ?? undefined,
       holdOutput: true,

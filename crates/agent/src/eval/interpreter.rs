@@ -64,17 +64,19 @@ impl Interpreter {
         channel.set_nonblocking(true).map_err(failed)?;
         let (stdout, stdout_end) = OutputPipe::new(Stream::Stdout).map_err(failed)?;
         let (stderr, stderr_end) = OutputPipe::new(Stream::Stderr).map_err(failed)?;
+        let user = environment::user(None)
+            .map_err(|problem| Refusal::new(code::USER_NOT_FOUND, problem))?;
+        let user = user.as_ref();
         let mut command = Command::new(python);
         command
             .args(["-u", "-c", DRIVER])
             .env_clear()
-            .envs(environment::variables(&[]))
-            .current_dir(environment::default_directory())
+            .envs(environment::variables(user, &[]))
+            .current_dir(environment::default_directory(user))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(stdout_end)
             .stderr(stderr_end);
-        environment::become_user(&mut command)
-            .map_err(|problem| Refusal::new(code::EVAL_FAILED, problem))?;
+        environment::become_user(&mut command, user);
         let exit = Arc::new(Mutex::new(None));
         let (told, wake) = (Arc::clone(&exit), Arc::clone(wake));
         let pid = processes

@@ -97,6 +97,31 @@ async fn exec_takes_environment_and_directory() {
 }
 
 #[tokio::test]
+async fn exec_runs_as_the_user_that_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: needs root");
+        return;
+    }
+    let local = LocalAgent::start();
+    let agent = local.greet().await;
+    for (user, told) in [
+        ("12345:54321", "12345 54321 54321 /\n"),
+        ("nobody:54321", "65534 54321 54321 /\n"),
+        ("0", "0 0 0 "),
+    ] {
+        let mut request = shell("echo $(id -u) $(id -g) $(id -G) $PWD");
+        request.user = Some(user.to_owned());
+        let output = agent.exec(request).await.unwrap();
+        assert!(text(&output.stdout).starts_with(told), "{user}: {output:?}");
+    }
+    let mut request = shell("true");
+    request.user = Some("no-such-user".to_owned());
+    let refused = agent.exec(request).await.unwrap_err();
+    assert!(refused.to_string().contains("no-such-user"), "{refused}");
+    assert_eq!(remote_code(refused), "user_not_found");
+}
+
+#[tokio::test]
 async fn exec_that_cannot_start_says_why() {
     let local = LocalAgent::start();
     let agent = local.greet().await;

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::raw::{Raw, client_of_raw_agent, welcome};
 use crate::support::{LocalAgent, SOON};
-use forkd_engine::guest::{ExecEvent, ExecRequest, GuestAgent, GuestError, Identity};
+use forkd_engine::guest::{
+    ExecEvent, ExecRequest, GuestAgent, GuestError, Identity, ProcessRequest, ProcessTable,
+};
 use forkd_protocol::{DELIMITER, Reply, Request, encode_frame};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -15,6 +17,7 @@ fn exec(script: &str) -> Request {
         args: vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()],
         env: Vec::new(),
         cwd: None,
+        user: None,
         stdin_follows: false,
         timeout_ms: None,
         output_credit: 1 << 20,
@@ -275,6 +278,33 @@ async fn replies_of_another_connection_are_not_taken_for_ours() {
     facts.unwrap();
     let counters = agent.counters();
     assert_eq!((counters.frames_rejected, counters.replies_unrouted), (1, 2));
+}
+
+#[tokio::test]
+async fn an_agent_that_would_ignore_a_user_is_not_asked_to_run_the_program() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let agent = GuestAgent::connect(ours).unwrap();
+    let mut raw = Raw::new(theirs);
+    let older = async {
+        let (id, Request::Hello { nonce, .. }) = raw.request().await else { panic!() };
+        let mut reply = welcome(nonce);
+        let Reply::Welcome { users, .. } = &mut reply else { panic!() };
+        *users = false;
+        raw.answer(id, &reply).await;
+    };
+    let (facts, ()) = tokio::join!(agent.hello(SOON), older);
+    facts.unwrap();
+    let user = Some("nobody".to_owned());
+    let request = ExecRequest { user: user.clone(), ..ExecRequest::new(["id"]) };
+    let refused = agent.exec_stream(request).err().unwrap();
+    assert!(refused.to_string().contains("build the template again"), "{refused}");
+    let request = ProcessRequest { user, ..ProcessRequest::new(["id"]) };
+    let refused = ProcessTable::default().start(&agent, request).await.unwrap_err();
+    assert!(refused.to_string().contains("build the template again"), "{refused}");
+    // Nothing has been sent: the next is what is asked for without a user.
+    let _running = agent.exec_stream(ExecRequest::new(["true"])).unwrap();
+    let (_, Request::Exec { args, user, .. }) = raw.request().await else { panic!() };
+    assert_eq!((args, user), (vec!["true".to_owned()], None));
 }
 
 #[tokio::test]

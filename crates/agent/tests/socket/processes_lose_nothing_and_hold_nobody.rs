@@ -325,6 +325,22 @@ async fn signals_limits_of_time_and_removal_end_the_whole_group() {
 }
 
 #[tokio::test]
+async fn a_terminal_is_of_the_user_whose_program_runs_on_it() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not run: needs root");
+        return;
+    }
+    let local = LocalAgent::start();
+    let (agent, table) = (local.greet().await, ProcessTable::default());
+    let terminal = Some(TerminalSize { rows: 24, cols: 80 });
+    let user = Some("12345".to_owned());
+    let request = shell("id -u; stat -c %u $(tty); echo opened > $(tty)");
+    let process = table.start(&agent, ProcessRequest { terminal, user, ..request }).await.unwrap();
+    let seen = read_all(&mut table.read(&process.id, None).unwrap()).await;
+    assert_eq!(String::from_utf8_lossy(&seen.stdout), "12345\r\n12345\r\nopened\r\n");
+}
+
+#[tokio::test]
 async fn ended_processes_make_room_oldest_first_and_running_ones_do_not() {
     let local = LocalAgent::start();
     let (agent, table) = (local.greet().await, ProcessTable::default());

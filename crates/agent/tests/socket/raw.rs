@@ -110,6 +110,7 @@ pub(crate) fn welcome(nonce: u64) -> Reply {
         python: false,
         is_init: true,
         epoch: 1,
+        users: true,
     }
 }
 

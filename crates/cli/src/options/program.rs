@@ -14,6 +14,9 @@ pub(crate) struct Environment {
     /// Working directory in the sandbox
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
+    /// Run as this user of the sandbox, by name or number; without it, as the image says
+    #[arg(long, short, value_name = "USER[:GROUP]")]
+    pub(crate) user: Option<String>,
 }
 
 /// How a program is started that nobody need wait for.
@@ -32,6 +35,7 @@ impl Program {
         CreateProcess {
             env: self.environment.env.into_iter().collect(),
             cwd: self.environment.cwd,
+            user: self.environment.user,
             timeout_secs: self.timeout_secs,
             ..CreateProcess::new(args)
         }

@@ -71,6 +71,7 @@ fn request(options: Options) -> anyhow::Result<ExecRequest> {
         timeout_secs: options.timeout_secs,
         env: options.environment.env.into_iter().collect(),
         cwd: options.environment.cwd,
+        user: options.environment.user,
         stdin,
         stdin_base64,
         ..ExecRequest::new(options.args)

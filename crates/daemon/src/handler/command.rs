@@ -38,6 +38,7 @@ pub(crate) async fn exec(
         args: body.args,
         env: body.env.into_iter().collect(),
         cwd: body.cwd,
+        user: body.user,
         stdin: checked.stdin,
         timeout: checked.timeout,
     };

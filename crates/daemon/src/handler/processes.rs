@@ -43,6 +43,7 @@ pub(crate) async fn create(
         args: body.args,
         env: body.env.into_iter().collect(),
         cwd: body.cwd,
+        user: body.user,
         input: if body.stdin { ProcessInput::Open } else { ProcessInput::Empty },
         timeout,
         terminal: body.tty.map(terminal_size),

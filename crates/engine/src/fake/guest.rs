@@ -68,6 +68,7 @@ fn answer(guests: &Guests, request: Request, written: &mut u64) -> Reply {
             python: false,
             is_init: true,
             epoch: 1,
+            users: true,
         },
         Request::Ping {} => {
             Reply::Pong { uptime_ns: 1, epoch: 1, requests_running: 0, frames_rejected: 0 }

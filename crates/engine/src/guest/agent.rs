@@ -199,6 +199,7 @@ impl GuestAgent {
     /// # Errors
     /// See [`GuestError`].
     pub fn exec_stream(&self, request: ExecRequest) -> Result<ExecStream, GuestError> {
+        self.check_user(request.user.as_deref())?;
         let deadline = Deadline::after(request.timeout.saturating_add(REPORT_MARGIN));
         let mut call = self.call("exec", deadline)?;
         let stdin_follows = !request.stdin.is_empty();
@@ -206,6 +207,7 @@ impl GuestAgent {
             args: request.args,
             env: request.env,
             cwd: request.cwd,
+            user: request.user,
             stdin_follows,
             timeout_ms: Some(millis(request.timeout)),
             output_credit: call.window(),
@@ -214,6 +216,15 @@ impl GuestAgent {
             call.set_input(request.stdin);
         }
         Ok(ExecStream::new(call))
+    }
+
+    /// Refuses a user to an agent that would run the program as another one.
+    pub(super) fn check_user(&self, user: Option<&str>) -> Result<(), GuestError> {
+        if user.is_none() || self.connection.heeds_users() {
+            return Ok(());
+        }
+        let message = "programs cannot run as another user";
+        Err(GuestError::remote(forkd_protocol::code::UNSUPPORTED, message))
     }
 
     /// Runs Python code in the guest's persistent interpreter.
@@ -419,6 +430,7 @@ async fn facts(mut hello: Call) -> Result<Facts, GuestError> {
         python,
         is_init,
         epoch,
+        users: _,
     } = reply
     else {
         return Err(hello.unexpected(&reply));

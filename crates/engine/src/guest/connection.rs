@@ -80,8 +80,14 @@ pub(super) struct Inbox {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Greeting {
     Silent,
-    Waiting { id: u64, nonce: u64 },
-    Done,
+    Waiting {
+        id: u64,
+        nonce: u64,
+    },
+    /// The agent heeds the `user` of a program, or does not know of it.
+    Done {
+        users: bool,
+    },
 }
 
 struct Routes {
@@ -187,6 +193,11 @@ impl Connection {
         });
     }
 
+    /// Whether the agent, once it was greeted, runs programs as the user that a request names.
+    pub(super) fn heeds_users(&self) -> bool {
+        lock(&self.routes).greeting == Greeting::Done { users: true }
+    }
+
     /// Queues a frame; with a receiver that is told when the kernel has taken all of it.
     pub(super) fn send(
         &self,
@@ -279,15 +290,15 @@ impl Routes {
     /// Whether a reply may count, given how far the handshake is.
     fn accepts(&mut self, id: u64, reply: &Reply) -> bool {
         match (self.greeting, reply) {
-            (Greeting::Waiting { id: ours, nonce }, Reply::Welcome { nonce: echoed, .. }) => {
+            (Greeting::Waiting { id: ours, nonce }, Reply::Welcome { nonce: echoed, users, .. }) => {
                 let fits = id == ours && nonce == *echoed;
                 if fits {
-                    self.greeting = Greeting::Done;
+                    self.greeting = Greeting::Done { users: *users };
                 }
                 fits
             }
             (Greeting::Waiting { id: ours, .. }, Reply::Error { .. }) => id == ours,
-            (Greeting::Done, reply) => !matches!(reply, Reply::Welcome { .. }),
+            (Greeting::Done { .. }, reply) => !matches!(reply, Reply::Welcome { .. }),
             (Greeting::Silent | Greeting::Waiting { .. }, _) => false,
         }
     }

@@ -17,6 +17,8 @@ pub struct ExecRequest {
     pub env: Vec<(String, String)>,
     /// Working directory; the agent's default when absent.
     pub cwd: Option<String>,
+    /// As whom it runs, `USER[:GROUP]`, names of the guest or numbers; the image's user when absent.
+    pub user: Option<String>,
     /// Whole standard input.
     pub stdin: Vec<u8>,
     /// After this time the program's process group is killed, and the outcome says `timed_out`.
@@ -31,6 +33,7 @@ impl ExecRequest {
             args: args.into_iter().map(Into::into).collect(),
             env: Vec::new(),
             cwd: None,
+            user: None,
             stdin: Vec::new(),
             timeout: Duration::from_secs(30),
         }

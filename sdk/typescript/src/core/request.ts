@@ -108,6 +108,8 @@ export interface ProgramOptions {
   env?: Readonly<Record<string, string>> | undefined;
   /** Working directory. */
   cwd?: string | undefined;
+  /** As whom it runs: `USER` or `USER:GROUP`, by name or number; by default as the image says. */
+  user?: string | undefined;
 }
 
 /** Which events are told. */
@@ -458,6 +460,7 @@ export function execCommand(
       args,
       env: filled(options.env),
       cwd: options.cwd,
+      user: options.user,
       stdin: options.stdin,
       stdin_base64: options.stdinBase64,
       timeout_secs: timeout,
@@ -492,6 +495,7 @@ export function startProcess(
     args: argv(command),
     env: filled(options.env),
     cwd: options.cwd,
+    user: options.user,
     stdin: options.stdin || undefined,
     timeout_secs: whole(options.timeoutSecs),
     hold_output: options.holdOutput || undefined,

@@ -69,6 +69,8 @@ pub struct ProcessRequest {
     pub env: Vec<(String, String)>,
     /// Working directory; the agent's default when absent.
     pub cwd: Option<String>,
+    /// As whom it runs, `USER[:GROUP]`, names of the guest or numbers; the image's user when absent.
+    pub user: Option<String>,
     /// Its standard input; open in any case on a terminal.
     pub input: ProcessInput,
     /// After this time its process group is killed; never when absent.
@@ -97,6 +99,7 @@ impl ProcessRequest {
             args: args.into_iter().map(Into::into).collect(),
             env: Vec::new(),
             cwd: None,
+            user: None,
             input: ProcessInput::Empty,
             timeout: None,
             terminal: None,
@@ -117,17 +120,18 @@ struct Started {
 
 impl GuestAgent {
     async fn start_process(&self, request: ProcessRequest) -> Result<Started, GuestError> {
+        self.check_user(request.user.as_deref())?;
         let mut call = self.call("start process", Deadline::after(START_DEADLINE))?;
-        let ProcessRequest { args, env, cwd, input, timeout, terminal, audience: _ } = request;
+        let ProcessRequest { args, env, cwd, user, input, timeout, terminal, audience: _ } = request;
         let takes_input = input == ProcessInput::Open || terminal.is_some();
         let (timeout_ms, output_credit) = (timeout.map(millis), call.window());
         call.begin(&match terminal {
             None => {
                 let stdin_follows = takes_input;
-                Request::Exec { args, env, cwd, stdin_follows, timeout_ms, output_credit }
+                Request::Exec { args, env, cwd, user, stdin_follows, timeout_ms, output_credit }
             }
             Some(TerminalSize { rows, cols }) => {
-                Request::Terminal { args, env, cwd, timeout_ms, output_credit, rows, cols }
+                Request::Terminal { args, env, cwd, user, timeout_ms, output_credit, rows, cols }
             }
         })?;
         let input = takes_input.then(|| {

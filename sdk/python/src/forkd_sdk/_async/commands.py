@@ -112,6 +112,7 @@ class AsyncCommands:
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        user: str | None = None,
         stdin: str | bytes | None = None,
         timeout: float | None = 60,
         on_stdout: Callback | None = None,
@@ -124,6 +125,7 @@ class AsyncCommands:
         `on_stderr` are called with each piece of output when it comes. With `check` another exit
         code than 0 raises `CommandFailedError`. When its `timeout` in seconds is over it is
         killed, and `CommandTimeoutError` is raised, whose `result` has the output until then.
+        It runs as `user`, `USER` or `USER:GROUP` by name or number; without it, as the image says.
         """
         if on_stdout is None and on_stderr is None:
             text = stdin if isinstance(stdin, str) else None
@@ -133,6 +135,7 @@ class AsyncCommands:
                 command,
                 env=env,
                 cwd=cwd,
+                user=user,
                 stdin=text,
                 stdin_base64=encoded,
                 timeout=timeout,
@@ -140,7 +143,13 @@ class AsyncCommands:
             result = await self._transport.send(call)
             return result.raise_for_exit() if check or result.timed_out else result
         process = await self.start(
-            command, env=env, cwd=cwd, stdin=stdin is not None, timeout=timeout, hold_output=True
+            command,
+            env=env,
+            cwd=cwd,
+            user=user,
+            stdin=stdin is not None,
+            timeout=timeout,
+            hold_output=True,
         )
         try:
             if stdin is not None:
@@ -155,6 +164,7 @@ class AsyncCommands:
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        user: str | None = None,
         stdin: bool = False,
         timeout: float | None = None,
         tty: tuple[int, int] | None = None,
@@ -173,6 +183,7 @@ class AsyncCommands:
             command,
             env=env,
             cwd=cwd,
+            user=user,
             stdin=stdin,
             timeout=timeout,
             tty=tty,
