@@ -17,7 +17,6 @@
 
 mod archive;
 mod chunk;
-mod digest;
 mod error;
 mod export;
 mod import;
@@ -27,9 +26,9 @@ mod signature;
 #[cfg(test)]
 mod tests;
 
-pub use digest::Digest;
 pub use error::ArtifactError;
 pub use export::{Export, Parts};
+pub use forkd_types::Digest;
 pub use import::{Received, SignedArtifact, Unpacked};
 pub use manifest::{
     ArtifactManifest, Chunk, ImageReference, LayerPart, Limits, Machine, OverlayPart, Stream,

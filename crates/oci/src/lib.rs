@@ -17,12 +17,12 @@
 mod archive;
 mod cache;
 mod credentials;
-mod digest;
 mod disk;
 mod error;
 mod ext4;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod hashing;
 mod layer;
 pub mod limit;
 mod local;
@@ -33,9 +33,9 @@ mod source;
 mod tree;
 
 pub use cache::{Cache, Pulled};
-pub use digest::Digest;
 pub use disk::{Disk, build};
 pub use error::OciError;
+pub use forkd_types::Digest;
 pub use manifest::{ImageConfig, ProgramConfig};
 pub use reference::{Reference, ReferenceError};
 pub use source::Watch;

@@ -248,7 +248,7 @@ impl Source for Registry {
         let bytes = self.bytes(&what, &format!("manifests/{digest}")).await?;
         let found = Digest::of(&bytes);
         if found != *digest {
-            return Err(OciError::Digest { what, wanted: digest.clone(), found });
+            return Err(OciError::Digest { what, wanted: *digest, found });
         }
         Ok(bytes)
     }
