@@ -11,7 +11,9 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use forkd_artifact::{ArtifactError, ArtifactManifest, Machine, SignedArtifact, Unpacked};
+use forkd_artifact::{
+    ArtifactError, ArtifactManifest, Incoming, Machine, SignedArtifact, Unpacked,
+};
 use forkd_store::{InheritedLimits, SnapshotManifest};
 use forkd_types::{OperationId, SnapshotStatus, SnapshotTag, TagName};
 
@@ -173,7 +175,7 @@ impl Snapshots {
     fn receive(
         &self,
         tag: &SnapshotTag,
-        unpacked: Unpacked<impl Read>,
+        unpacked: Unpacked<impl Incoming>,
         operation: &Running,
     ) -> Result<(), EngineError> {
         operation.step("receive");
