@@ -20,7 +20,7 @@ use crate::hashing::Hashing;
 use crate::limit::{CACHE_BYTES_MAX, DOCUMENT_BYTES_MAX};
 use crate::local::{Layout, Saving, checked};
 use crate::manifest::{Descriptor, Document, configuration, document, for_this_machine};
-use crate::registry::Registry;
+use crate::registry::{Registry, Rights};
 use crate::source::{DocumentKind, Source, Watch};
 use crate::{Digest, ImageConfig, OciError, Reference};
 
@@ -206,7 +206,7 @@ async fn open(reference: &Reference) -> Result<Box<dyn Source>, OciError> {
     let reference = reference.clone();
     let opened = tokio::task::spawn_blocking(move || -> Result<Box<dyn Source>, OciError> {
         Ok(match &reference {
-            Reference::Registry(reference) => Box::new(Registry::new(reference)?),
+            Reference::Registry(reference) => Box::new(Registry::new(reference, Rights::Pull)?),
             Reference::Layout { path, tag } => Box::new(Layout::of_directory(path, tag.clone())),
             Reference::OciArchive { path, tag } => Box::new(Layout::of_archive(path, tag.clone())?),
             Reference::DockerArchive { path, tag } => Box::new(Saving::open(path, tag.as_deref())?),
