@@ -87,9 +87,9 @@ fn an_upload_that_the_registry_has_forgotten_begins_anew() {
 
 #[test]
 fn a_busy_registry_is_asked_again_when_it_says() {
-    let registry = Registry::start(None, |asked| match asked.before % 3 {
-        0 => Fault::Answer("429 Too Many Requests", "Retry-After: 0\r\n"),
-        1 => Fault::Answer("503 Service Unavailable", "Retry-After: 0\r\n"),
+    let registry = Registry::start(None, |asked| match (asked.method.as_str(), asked.before) {
+        ("POST", 0 | 1) => Fault::Answer("429 Too Many Requests", "Retry-After: 0\r\n"),
+        ("PUT", 0..4) => Fault::Answer("503 Service Unavailable", "Retry-After: 0\r\n"),
         _ => Fault::None,
     });
     upload(&registry, &content(1)).unwrap();
