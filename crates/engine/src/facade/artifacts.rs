@@ -45,8 +45,8 @@ impl Engine {
         self.snapshot(&tag)
     }
 
-    /// Puts a snapshot into a registry, with the credentials of the daemon's user. What the registry
-    /// has is not sent. It is told what was in the guest's memory.
+    /// Puts a snapshot into a registry, with the credentials of the daemon's user. What the
+    /// registry has is not sent. It gets what was in the guest's memory.
     ///
     /// # Errors
     /// As [`Self::export_snapshot`]; [`EngineError::AdminOnly`], [`EngineError::BadRequest`],
