@@ -220,6 +220,11 @@ fn snapshots(forkd: &Forkd, id: &str) {
     assert_eq!(forkd.ok(&["snapshot", "export", "b", file]), file);
     assert_eq!(forkd.ok(&["snapshot", "import", file, "--tag", "again"]), "again");
     forkd.ok(&["-q", "snapshot", "rm", "again"]);
+    let registry = forkd_testkit::Registry::good();
+    let reference = registry.reference("team/b:v1");
+    assert!(forkd.ok(&["push", "b", &reference]).starts_with(&reference));
+    assert_eq!(forkd.ok(&["pull", &reference, "--tag", "pulled"]), "pulled");
+    forkd.ok(&["-q", "snapshot", "rm", "pulled"]);
     let key = forkd.ok(&["key"]);
     forkd.ok(&["key", "trust", "ann", &key]);
     assert_eq!(forkd.ok(&["key", "ls", "-q"]), "ann");

@@ -32,6 +32,7 @@ mod sandboxes_outlive_their_daemon;
 mod sandboxes_reach_the_network_by_policy;
 mod sandboxes_stay_confined;
 mod secrets_stay_out_of_sandboxes;
+mod snapshots_travel_through_registries;
 mod snapshots_travel_to_other_daemons;
 mod standby_vmms_go_with_their_daemon;
 mod streams_of_a_sandbox_over_http;

@@ -1,4 +1,4 @@
-//! Keys that artifacts are signed with.
+//! Snapshots in registries, and keys that artifacts are signed with.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -30,4 +30,40 @@ pub struct TrustedKey {
 pub struct TrustKey {
     /// The key, as `forkd key` shows it there.
     pub key: String,
+}
+
+/// Request body of `POST /v1/snapshots/:tag/push`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PushSnapshot {
+    /// Where to: registry, name and tag.
+    #[schema(example = "registry.example/team/warm:v1")]
+    pub reference: String,
+}
+
+/// What a push has done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PushedSnapshot {
+    /// Where the snapshot is now, with its digest.
+    pub reference: String,
+    /// Bytes of all its parts.
+    pub bytes: u64,
+    /// Bytes of those that the registry had not got.
+    pub bytes_sent: u64,
+}
+
+/// Request body of `POST /v1/pulls`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PullSnapshot {
+    /// Where from: registry, name, and tag or digest.
+    #[schema(example = "registry.example/team/warm:v1")]
+    pub reference: String,
+    /// Tag of the snapshot; the one that it had where it was pushed when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// Take it whoever has signed it. Its device state is input of a VMM of the host, and could be
+    /// made to attack it.
+    #[serde(default)]
+    pub trust_once: bool,
 }

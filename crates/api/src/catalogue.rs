@@ -261,6 +261,10 @@ catalogue! {
     ImageUnavailable = "image_unavailable", 502,
         "check the reference, and that the daemon's user can pull it: `docker login` keeps the \
          credentials that it uses";
+    /// A registry does not take or give a snapshot.
+    RegistryFailed = "registry_failed", 502,
+        "check the reference, and that the daemon's user may push or pull there: `docker login` \
+         keeps the credentials that it uses; then try again, what was sent is not sent again";
     /// The guest did not come up.
     BootFailed = "boot_failed", 502,
         "read the last lines of the console in the error; the image may need more memory";

@@ -26,7 +26,7 @@ mod snapshot;
 mod text;
 mod word;
 
-pub use artifact::{Keys, TrustKey, TrustedKey};
+pub use artifact::{Keys, PullSnapshot, PushSnapshot, PushedSnapshot, TrustKey, TrustedKey};
 pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
 pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode, Reason};
 pub use check::FieldError;

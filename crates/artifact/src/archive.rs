@@ -141,7 +141,7 @@ impl<R: Read> Entries<R> {
     }
 
     /// Nothing may follow.
-    pub(crate) fn end(mut self) -> Result<(), ArtifactError> {
+    pub(crate) fn end(&mut self) -> Result<(), ArtifactError> {
         let mut found = [1; END.len()];
         self.exactly(&mut found, "the end of the archive")?;
         let wanted = || "the end of the archive".to_owned();

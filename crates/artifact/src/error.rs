@@ -15,6 +15,9 @@ pub enum ArtifactError {
         /// What was being read.
         within: String,
     },
+    /// Whoever carries it has failed, for reasons of its own.
+    #[error("the artifact cannot be carried")]
+    Carrier(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The bytes did not arrive, or could not be written.
     #[error("the artifact cannot be {what}")]
     Transfer {

@@ -1,8 +1,8 @@
-//! From a store to a file.
+//! From a store to a carrier.
 //!
 //! All parts are compressed twice: once to learn their digests, which the manifest at the beginning
-//! of the file names, and once to write them. So an export needs no space on disk, and leaves
-//! nothing wherever it ends.
+//! names, and once to send those that the other side wants. So an export needs no space on disk,
+//! and leaves nothing here wherever it ends.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,11 +11,12 @@ use std::os::unix::fs::FileExt as _;
 use forkd_store::{Layer, LayerIndex, LayerKind};
 use forkd_types::{OverlayId, PAGE_BYTES, PageRun};
 
-use crate::archive::{self, blob_name};
 use crate::chunk::{CHUNK_BYTES, Compressor};
-use crate::layout::{Head, Order, Use};
+use crate::file::{FileWriter, file_bytes};
+use crate::layout::{Order, Use};
 use crate::{
-    ArtifactError, ArtifactManifest, Chunk, Digest, LayerPart, OverlayPart, SigningKey, Stream,
+    ArtifactError, ArtifactManifest, Chunk, Digest, Documents, LayerPart, Outgoing, OverlayPart,
+    SigningKey, Stream,
 };
 
 const PAGE: usize = 4096;
@@ -39,7 +40,7 @@ pub struct Parts {
 pub struct Export {
     sources: Sources,
     order: Order,
-    head: Head,
+    documents: Documents,
 }
 
 /// How far an export is, in bytes of parts; an error stops it.
@@ -88,46 +89,56 @@ impl Export {
         let order = Order::of(&manifest)?;
         let text = manifest.encode()?;
         let signature = key.sign(&text).encode();
-        let head = Head::new(&manifest.tag, text, signature, &order)?;
-        Ok(Self { sources, order, head })
+        let documents = Documents::new(&manifest.tag, text, signature, &order)?;
+        Ok(Self { sources, order, documents })
     }
 
     /// Length of the file.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        self.head.file_bytes(&self.order)
+        file_bytes(&self.documents, &self.order)
     }
 
     /// Writes the file.
     ///
     /// # Errors
-    /// See [`ArtifactError`]; also what `progress` ends with, which is told the bytes of parts that
-    /// are written, and of how many.
+    /// As [`Self::send`].
     pub fn write(self, to: &mut dyn Write, progress: Progress<'_>) -> Result<(), ArtifactError> {
-        self.head.write(to).map_err(ArtifactError::writing)?;
+        self.send(&mut FileWriter(to), progress)
+    }
+
+    /// Gives everything to a carrier.
+    ///
+    /// # Errors
+    /// See [`ArtifactError`]; also what `progress` ends with, which is told the bytes of parts that
+    /// the other side has, and of how many.
+    pub fn send(self, to: &mut dyn Outgoing, progress: Progress<'_>) -> Result<(), ArtifactError> {
+        to.begin(&self.documents)?;
         let mut compressor = Compressor::new().map_err(ArtifactError::writing)?;
         let (mut done, all) = (0, self.order.bytes());
         for (chunk, uses) in self.order.parts() {
             progress(done, all)?;
+            done += chunk.size;
             let Some(first) = uses.first() else { continue };
+            if !to.wants(chunk)? {
+                continue;
+            }
             let content = self.sources.content(*first)?;
             let part = compressor.compress(&content).map_err(ArtifactError::writing)?;
             if Digest::of(&part) != chunk.digest {
                 return Err(ArtifactError::Changed);
             }
-            let name = blob_name(&chunk.digest);
-            archive::write(to, &name, &part).map_err(ArtifactError::writing)?;
-            done += chunk.size;
+            to.part(chunk, part)?;
         }
         progress(done, all)?;
-        archive::finish(to).map_err(ArtifactError::writing)
+        to.finish(&self.documents)
     }
 }
 
 #[cfg(test)]
 impl Export {
     pub(crate) fn manifest(&self) -> ArtifactManifest {
-        ArtifactManifest::decode(&self.head.manifest).unwrap()
+        ArtifactManifest::decode(&self.documents.manifest).unwrap()
     }
 
     pub(crate) fn digests(&self) -> Vec<Digest> {

@@ -1,8 +1,8 @@
-//! From a file to a store, in three steps, between which the caller decides:
+//! From a carrier to a store, in three steps, between which the caller decides:
 //!
 //! ```text
-//! SignedArtifact   the head was read and its signature is right: is the signer trusted?
-//! Unpacked         the manifest was read: does it fit this host, is there room?
+//! SignedArtifact   the documents were read, the signature is right: is the signer trusted?
+//! Unpacked         the manifest was understood: does it fit this host, is there room?
 //! Received         all parts are in the store: make a snapshot of them, or drop them
 //! ```
 //!
@@ -18,43 +18,42 @@ use forkd_store::{
 };
 use forkd_types::{ByteCount, LayerId, OverlayId, PageRun, limit};
 
-use crate::archive::{Entries, blob_name};
 use crate::chunk::{CHUNK_BYTES, Decompressor};
 use crate::export::regions;
-use crate::layout::{
-    Head, INDEX_BYTES_MAX, INDEX_NAME, LAYOUT, LAYOUT_NAME, MANIFEST_BYTES_MAX, Order,
-    SIGNATURE_BYTES_MAX, Use,
+use crate::file::FileReader;
+use crate::layout::{Order, Use};
+use crate::{
+    ArtifactError, ArtifactManifest, Chunk, Digest, Documents, Incoming, PublicKey, Signature,
 };
-use crate::{ArtifactError, ArtifactManifest, Chunk, Digest, PublicKey, Signature};
 
-/// A file whose head was read. Nothing in it but the signature was looked into yet.
-pub struct SignedArtifact<R> {
-    entries: Entries<R>,
-    index: Vec<u8>,
-    image: Vec<u8>,
-    manifest: Vec<u8>,
-    signature: Vec<u8>,
+/// An artifact whose documents are here. Nothing but the signature was looked into yet.
+pub struct SignedArtifact<C> {
+    carrier: C,
+    documents: Documents,
     signer: PublicKey,
 }
 
-impl<R: Read> SignedArtifact<R> {
+impl<R: Read> SignedArtifact<FileReader<R>> {
     /// Reads the head of a file.
     ///
     /// # Errors
     /// See [`ArtifactError`].
     pub fn read(from: R) -> Result<Self, ArtifactError> {
-        let mut entries = Entries::new(from);
-        if entries.sized(LAYOUT_NAME, LAYOUT.len() as u64)? != LAYOUT {
-            let (found, wanted) = ("another layout".to_owned(), "version 1.0.0".to_owned());
-            return Err(ArtifactError::Entry { found, wanted });
-        }
-        let index = entries.up_to(INDEX_NAME, INDEX_BYTES_MAX)?;
-        let image = entries.blob(MANIFEST_BYTES_MAX)?;
-        let manifest = entries.blob(MANIFEST_BYTES_MAX)?;
-        let signature = entries.blob(SIGNATURE_BYTES_MAX)?;
-        let signer = Signature::decode(&signature).and_then(|read| read.verify(&manifest));
+        Self::of(FileReader::new(from))
+    }
+}
+
+impl<C: Incoming> SignedArtifact<C> {
+    /// Gets the documents from a carrier.
+    ///
+    /// # Errors
+    /// See [`ArtifactError`].
+    pub fn of(mut carrier: C) -> Result<Self, ArtifactError> {
+        let documents = carrier.documents()?;
+        let signature = Signature::decode(&documents.signature);
+        let signer = signature.and_then(|read| read.verify(&documents.manifest));
         let signer = signer.map_err(ArtifactError::Signature)?;
-        Ok(Self { entries, index, image, manifest, signature, signer })
+        Ok(Self { carrier, documents, signer })
     }
 
     /// Who signed the manifest.
@@ -67,28 +66,30 @@ impl<R: Read> SignedArtifact<R> {
     ///
     /// # Errors
     /// See [`ArtifactError`].
-    pub fn unpack(self) -> Result<Unpacked<R>, ArtifactError> {
-        let manifest = ArtifactManifest::decode(&self.manifest)?;
+    pub fn unpack(self) -> Result<Unpacked<C>, ArtifactError> {
+        let found = self.documents;
+        let manifest = ArtifactManifest::decode(&found.manifest)?;
         let order = Order::of(&manifest)?;
-        let head = Head::new(&manifest.tag, self.manifest, self.signature, &order)?;
-        if (&head.index, &head.image) != (&self.index, &self.image) {
+        let (text, signature) = (found.manifest.clone(), found.signature.clone());
+        let documents = Documents::new(&manifest.tag, text, signature, &order)?;
+        if !documents.are(&found) {
             let wanted = "that of the snapshot".to_owned();
             let found = "an index or image manifest of something else".to_owned();
             return Err(ArtifactError::Entry { found, wanted });
         }
-        Ok(Unpacked { entries: self.entries, manifest, order })
+        Ok(Unpacked { carrier: self.carrier, manifest, order })
     }
 }
 
-/// A file whose manifest is known.
-pub struct Unpacked<R> {
-    entries: Entries<R>,
+/// An artifact whose manifest is known.
+pub struct Unpacked<C> {
+    carrier: C,
     manifest: ArtifactManifest,
     order: Order,
 }
 
-impl<R: Read> Unpacked<R> {
-    /// What the file holds.
+impl<C: Incoming> Unpacked<C> {
+    /// What the artifact holds.
     #[must_use]
     pub const fn manifest(&self) -> &ArtifactManifest {
         &self.manifest
@@ -114,7 +115,7 @@ impl<R: Read> Unpacked<R> {
         let (mut done, all) = (0, self.order.bytes());
         for (chunk, uses) in self.order.parts() {
             progress(done, all)?;
-            let part = self.entries.part(chunk)?;
+            let part = checked(self.carrier.part(chunk)?, chunk)?;
             let Some(first) = uses.first() else { continue };
             let length = receiver.length_of(*first)?;
             let content = decompressor.decompress(chunk.digest, &part, length)?;
@@ -124,29 +125,17 @@ impl<R: Read> Unpacked<R> {
             done += chunk.size;
         }
         progress(done, all)?;
-        self.entries.end()?;
+        self.carrier.end()?;
         receiver.finish()
     }
 }
 
-impl<R: Read> Entries<R> {
-    /// The next blob, whose name is not known before its content.
-    fn blob(&mut self, max: u64) -> Result<Vec<u8>, ArtifactError> {
-        let (digest, content) = self.named_blob(max)?;
-        if Digest::of(&content) == digest {
-            Ok(content)
-        } else {
-            Err(ArtifactError::Digest(digest))
-        }
+/// A part as the manifest names it.
+fn checked(part: Vec<u8>, chunk: &Chunk) -> Result<Vec<u8>, ArtifactError> {
+    if part.len() as u64 == chunk.size && Digest::of(&part) == chunk.digest {
+        return Ok(part);
     }
-
-    fn part(&mut self, chunk: &Chunk) -> Result<Vec<u8>, ArtifactError> {
-        let part = self.sized(&blob_name(&chunk.digest), chunk.size)?;
-        if Digest::of(&part) == chunk.digest {
-            return Ok(part);
-        }
-        Err(ArtifactError::Digest(chunk.digest))
-    }
+    Err(ArtifactError::Digest(chunk.digest))
 }
 
 /// Parts on their way into a store. Dropped early, it leaves nothing.
@@ -156,12 +145,12 @@ struct Receiver<'a, 'm> {
     device_state: Vec<u8>,
     /// Bytes of each index, as far as they were read.
     indexes: Vec<Vec<u8>>,
-    layers: Vec<Incoming>,
+    layers: Vec<IncomingLayer>,
     overlays: Vec<OverlayWriter>,
 }
 
 /// A layer whose index is known.
-struct Incoming {
+struct IncomingLayer {
     index: LayerIndex,
     regions: Vec<Vec<PageRun>>,
     writer: LayerWriter,
@@ -214,7 +203,7 @@ impl<'a, 'm> Receiver<'a, 'm> {
                 self.overlays[overlay].write(at, content)?;
             }
             Use::Memory { layer, number } => {
-                let Incoming { regions, file, writer, .. } = &self.layers[layer];
+                let IncomingLayer { regions, file, writer, .. } = &self.layers[layer];
                 let mut at = 0;
                 for run in &regions[number] {
                     let length = run.bytes().as_usize();
@@ -255,7 +244,7 @@ impl<'a, 'm> Receiver<'a, 'm> {
             }
             let writer = LayerWriter::create(self.files, index.memory, index.stored_bytes())?;
             let file = writer.file().map_err(|source| write_failed(&writer, source))?;
-            self.layers.push(Incoming { index, regions, writer, file });
+            self.layers.push(IncomingLayer { index, regions, writer, file });
             below = Some(&part.id);
         }
         self.indexes.clear();
@@ -271,7 +260,7 @@ impl<'a, 'm> Receiver<'a, 'm> {
             received.overlays.push(seal_overlay(overlay, disk)?);
         }
         let mut sealed = Vec::new();
-        for Incoming { index, writer, .. } in self.layers {
+        for IncomingLayer { index, writer, .. } in self.layers {
             let layer = match received.layers.last() {
                 None => writer.seal_base()?,
                 Some(below) => writer.seal_delta(below, index.stored, index.zero)?,

@@ -1,30 +1,24 @@
-//! Which parts an artifact has, in which order they lie in the file, and what each is for.
+//! Which parts an artifact has, in which order, what each is for, and the documents that name them.
 //!
-//! The file is an OCI image layout, so that a registry can keep every part under its digest:
+//! An artifact is an OCI image, so that a registry can keep every part under its digest:
 //!
 //! ```text
-//! oci-layout                      which layout this is
-//! index.json                      names the image manifest
-//! blobs/sha256/<image manifest>   lists all parts; what a registry reads
-//! blobs/sha256/<manifest>         what the snapshot consists of; what forkd reads
-//! blobs/sha256/<signature>        over the manifest
-//! blobs/sha256/<part> ...         device state, indexes, overlays, memory; each once
+//! index            names the image manifest, in a file only
+//! image manifest   lists all parts; what a registry reads
+//! manifest         what the snapshot consists of; what forkd reads
+//! signature        over the manifest
+//! part ...         device state, indexes, overlays, memory; each once
 //! ```
 //!
-//! The first two files and the image manifest follow from the others: a reader makes them itself
-//! and compares.
+//! The index and the image manifest follow from the others: a reader makes them itself and
+//! compares.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::archive::{self, END_BYTES, blob_name, entry_bytes};
-use crate::{ArtifactError, ArtifactManifest, Chunk, Digest};
+use crate::{ArtifactError, ArtifactManifest, Chunk, Digest, Documents};
 
-pub(crate) const LAYOUT_NAME: &str = "oci-layout";
-pub(crate) const LAYOUT: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
-pub(crate) const INDEX_NAME: &str = "index.json";
 /// Longer than any that is written.
 pub(crate) const INDEX_BYTES_MAX: u64 = 4096;
 /// For a manifest, and for an image manifest: room for about 80,000 parts, 300 GiB of memory.
@@ -32,7 +26,7 @@ pub(crate) const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 pub(crate) const SIGNATURE_BYTES_MAX: u64 = 4096;
 
 const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
-const IMAGE_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+const IMAGE_TYPE: &str = Documents::IMAGE_TYPE;
 const SNAPSHOT_TYPE: &str = "application/vnd.forkd.snapshot.v1+json";
 const SIGNATURE_TYPE: &str = "application/vnd.forkd.snapshot.signature.v1+json";
 const PART_TYPE: &str = "application/vnd.forkd.snapshot.part.v1+zstd";
@@ -128,16 +122,7 @@ struct Index<'a> {
     manifests: [Descriptor<'a>; 1],
 }
 
-/// The files before the parts.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) index: Vec<u8>,
-    pub(crate) image: Vec<u8>,
-    pub(crate) manifest: Vec<u8>,
-    pub(crate) signature: Vec<u8>,
-}
-
-impl Head {
+impl Documents {
     /// Of an artifact called `tag`.
     pub(crate) fn new(
         tag: &str,
@@ -180,24 +165,60 @@ impl Head {
             let text = format!("{} parts need a manifest of {longest} bytes", order.parts().len());
             return Err(ArtifactError::TooLarge(text));
         }
-        Ok(Self { index, image, manifest, signature })
+        Ok(Self { index: Some(index), image, manifest, signature })
     }
 
-    /// Writes these files.
-    pub(crate) fn write(&self, to: &mut dyn Write) -> io::Result<()> {
-        archive::write(to, LAYOUT_NAME, LAYOUT)?;
-        archive::write(to, INDEX_NAME, &self.index)?;
-        for content in [&self.image, &self.manifest, &self.signature] {
-            archive::write(to, &blob_name(&Digest::of(content)), content)?;
+    /// Whether `found` are these, as far as its carrier has them.
+    pub(crate) fn are(&self, found: &Self) -> bool {
+        let same_index = found.index.is_none() || found.index == self.index;
+        same_index && found.image == self.image
+    }
+}
+
+/// The index that a file needs.
+pub(crate) fn required_index(documents: &Documents) -> Result<&[u8], ArtifactError> {
+    let missing = || ArtifactError::Manifest("there is no index".to_owned());
+    documents.index.as_deref().ok_or_else(missing)
+}
+
+/// The documents that an image manifest names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    /// What the snapshot consists of.
+    pub manifest: Chunk,
+    /// Who says so.
+    pub signature: Chunk,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FoundImage {
+    artifact_type: Option<String>,
+    config: Option<Chunk>,
+    #[serde(default)]
+    layers: Vec<Chunk>,
+}
+
+impl Named {
+    /// Looks into an image manifest from a registry, for no more than where the others are: it is
+    /// compared as a whole once these are there.
+    ///
+    /// # Errors
+    /// [`ArtifactError::Manifest`] when it is not that of a snapshot.
+    pub fn of(image: &[u8]) -> Result<Self, ArtifactError> {
+        let refused = |problem: &str| ArtifactError::Manifest(problem.to_owned());
+        let no_snapshot = "it is that of no snapshot; of an image make a template, with \
+                           `forkd template build --from`";
+        let found: FoundImage = serde_json::from_slice(image).map_err(|_| refused(no_snapshot))?;
+        if found.artifact_type.as_deref() != Some(SNAPSHOT_TYPE) {
+            return Err(refused(no_snapshot));
         }
-        Ok(())
-    }
-
-    /// Bytes of the whole file.
-    pub(crate) fn file_bytes(&self, order: &Order) -> u64 {
-        let head = [LAYOUT, &self.index, &self.image, &self.manifest, &self.signature];
-        let head = head.iter().map(|content| entry_bytes(content.len() as u64));
-        let parts = order.parts().iter().map(|(chunk, _)| entry_bytes(chunk.size));
-        head.chain(parts).sum::<u64>() + END_BYTES
+        let (manifest, signature) = found
+            .config
+            .zip(found.layers.first().copied())
+            .ok_or_else(|| refused("it names no signed manifest"))?;
+        let fits = (1..=MANIFEST_BYTES_MAX).contains(&manifest.size)
+            && (1..=SIGNATURE_BYTES_MAX).contains(&signature.size);
+        if fits { Ok(Self { manifest, signature }) } else { Err(refused("it names too much")) }
     }
 }

@@ -1,10 +1,11 @@
-//! A snapshot as one file, to be carried to another daemon: written from a store, and read into
-//! one. `docs/reference/artifact.md` describes the format.
+//! A snapshot as a set of parts, to be carried to another daemon: written from a store, and read
+//! into one. `docs/reference/artifact.md` describes the format.
 //!
 //! ```text
 //! manifest   what the snapshot consists of, by digest     signature  who says so
-//! layout     the order of the parts in the file           archive    one entry after the other
-//! chunk      a few pages, compressed                      export, import   from and into a store
+//! layout     the order of the parts, and their documents  chunk      a few pages, compressed
+//! export, import   from and into a store                  carrier    what takes or brings parts
+//! file       the carrier that is one file                 archive    one entry after the other
 //! ```
 //!
 //! Guarantees: the signature covers the manifest, and the manifest covers every other byte that is
@@ -16,10 +17,11 @@
 //! called.
 
 mod archive;
+mod carrier;
 mod chunk;
-mod digest;
 mod error;
 mod export;
+mod file;
 mod import;
 mod layout;
 mod manifest;
@@ -27,10 +29,13 @@ mod signature;
 #[cfg(test)]
 mod tests;
 
-pub use digest::Digest;
+pub use carrier::{Documents, Incoming, Outgoing};
 pub use error::ArtifactError;
 pub use export::{Export, Parts};
+pub use file::FileReader;
+pub use forkd_types::Digest;
 pub use import::{Received, SignedArtifact, Unpacked};
+pub use layout::Named;
 pub use manifest::{
     ArtifactManifest, Chunk, ImageReference, LayerPart, Limits, Machine, OverlayPart, Stream,
 };

@@ -6,10 +6,11 @@ use std::os::unix::fs::FileExt as _;
 use forkd_store::{Layer, LayerIndex, LayerKind, MachineIdentity, StoreFiles};
 use forkd_types::{ByteCount, PageRun};
 
-use crate::layout::{Head, Order};
+use crate::file::FileWriter;
+use crate::layout::Order;
 use crate::{
-    ArtifactError, ArtifactManifest, Digest, Export, ImageReference, Limits, Machine, Parts,
-    SignedArtifact, SigningKey, Stream, archive,
+    ArtifactError, ArtifactManifest, Digest, Documents, Export, ImageReference, Limits, Machine,
+    Outgoing as _, Parts, SignedArtifact, SigningKey, Stream,
 };
 
 const MEMORY: ByteCount = ByteCount::from_mib(64);
@@ -282,14 +283,15 @@ fn lie(change: impl FnOnce(&mut ArtifactManifest)) -> Result<(), ArtifactError> 
     let text = manifest.encode()?;
     let signature = key(7).sign(&text).encode();
     let order = Order::of(&manifest)?;
-    let head = Head::new(&manifest.tag, text, signature, &order)?;
+    let documents = Documents::new(&manifest.tag, text, signature, &order)?;
     let mut file = Vec::new();
-    head.write(&mut file).unwrap();
+    let mut to = FileWriter(&mut file);
+    to.begin(&documents).unwrap();
     for (chunk, _) in order.parts() {
         let known = parts.iter().find(|part| Digest::of(part) == chunk.digest);
-        archive::write(&mut file, &archive::blob_name(&chunk.digest), known.unwrap()).unwrap();
+        to.part(chunk, known.unwrap().clone()).unwrap();
     }
-    archive::finish(&mut file).unwrap();
+    to.finish(&documents).unwrap();
     let store = Store::new();
     let imported = store.import(&file);
     assert_eq!(store.names(), Vec::<String>::new());

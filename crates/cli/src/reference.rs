@@ -7,13 +7,14 @@ use clap::{Arg, Command};
 use crate::command_line;
 
 /// Routes of the interface and the verb that asks for each.
-const ROUTES: [(&str, &str); 63] = [
+const ROUTES: [(&str, &str); 65] = [
     ("GET /healthz", "doctor"),
     ("GET /metrics", "metrics"),
     ("GET /version", "version"),
     ("GET /v1/events", "events"),
     ("GET /v1/images", "images"),
     ("POST /v1/artifacts", "snapshot import"),
+    ("POST /v1/pulls", "pull"),
     ("GET /v1/keys", "key"),
     ("PUT /v1/keys/{name}", "key trust"),
     ("DELETE /v1/keys/{name}", "key rm"),
@@ -69,6 +70,7 @@ const ROUTES: [(&str, &str); 63] = [
     ("POST /v1/snapshots", "template build"),
     ("DELETE /v1/snapshots/{tag}", "snapshot rm"),
     ("GET /v1/snapshots/{tag}/artifact", "snapshot export"),
+    ("POST /v1/snapshots/{tag}/push", "push"),
     ("POST /v1/snapshots/{tag}/compact", "snapshot compact"),
     ("GET /v1/snapshots/{tag}/info", "snapshot info"),
 ];

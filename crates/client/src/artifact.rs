@@ -1,8 +1,8 @@
-//! Snapshots as files, and keys.
+//! Snapshots as files and in registries, and keys.
 
 use std::io::Read;
 
-use forkd_api::{Keys, Snapshot, TrustKey};
+use forkd_api::{Keys, PullSnapshot, PushSnapshot, PushedSnapshot, Snapshot, TrustKey};
 use reqwest::Method;
 
 use crate::client::segment;
@@ -54,6 +54,27 @@ impl Client {
             request = request.header("content-length", length);
         }
         self.json(request.body(pieces(content, sent))).await
+    }
+
+    /// `POST /v1/snapshots/:tag/push`: puts a snapshot into a registry.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn push_snapshot(
+        &self,
+        tag: &str,
+        reference: &str,
+    ) -> Result<PushedSnapshot, ClientError> {
+        let body = PushSnapshot { reference: reference.to_owned() };
+        self.post(&format!("/v1/snapshots/{}/push", segment(tag)), &body).await
+    }
+
+    /// `POST /v1/pulls`: makes a snapshot of what a registry has.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn pull_snapshot(&self, body: &PullSnapshot) -> Result<Snapshot, ClientError> {
+        self.post("/v1/pulls", body).await
     }
 
     /// `GET /v1/keys`: the daemon's key and those that it trusts.

@@ -12,6 +12,7 @@ pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
         EngineError::UnknownSandbox { .. } => ErrorCode::SandboxNotFound,
         EngineError::UnknownImage { .. } => ErrorCode::ImageNotFound,
         EngineError::ImageUnavailable { .. } => ErrorCode::ImageUnavailable,
+        EngineError::RegistryFailed { .. } => ErrorCode::RegistryFailed,
         EngineError::TagTaken { .. } => ErrorCode::TagTaken,
         EngineError::SnapshotNotReady { .. } => ErrorCode::SnapshotNotReady,
         EngineError::SnapshotDamaged { .. } => ErrorCode::SnapshotDamaged,

@@ -64,6 +64,8 @@ fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(snapshots::compact))
         .routes(routes!(artifacts::export))
         .routes(routes!(artifacts::import))
+        .routes(routes!(artifacts::push))
+        .routes(routes!(artifacts::pull))
         .routes(routes!(artifacts::keys))
         .routes(routes!(artifacts::trust, artifacts::forget))
         .routes(routes!(sandboxes::list, sandboxes::create))

@@ -57,6 +57,14 @@ pub enum EngineError {
         /// Why.
         source: Arc<OciError>,
     },
+    /// A registry does not take or give a snapshot.
+    #[error("use {reference}: {source}")]
+    RegistryFailed {
+        /// The reference.
+        reference: String,
+        /// Why.
+        source: Arc<OciError>,
+    },
     /// The tag is taken, or being written.
     #[error("the tag `{tag}` is taken by a snapshot that is {status}")]
     TagTaken {

@@ -62,4 +62,4 @@ pub use operation::{Operation, OperationKind, OperationState, Progress};
 pub use sandboxes::{
     Limits, OwnerLimits, PortStream, PortToken, SandboxLimits, StandbyKind, StandbyUsage,
 };
-pub use snapshots::{Exported, ImportRequest, Trust, TrustedKey};
+pub use snapshots::{Exported, ImportRequest, Pushed, Trust, TrustedKey};

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use crate::digest::Hashing;
+use crate::hashing::Hashing;
 use crate::limit::{CACHE_BYTES_MAX, DOCUMENT_BYTES_MAX};
 use crate::local::{Layout, Saving, checked};
 use crate::manifest::{Descriptor, Document, configuration, document, for_this_machine};
-use crate::registry::Registry;
+use crate::registry::{Registry, Rights};
 use crate::source::{DocumentKind, Source, Watch};
 use crate::{Digest, ImageConfig, OciError, Reference};
 
@@ -101,7 +101,7 @@ impl Cache {
         let turn = {
             let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
             busy.retain(|_, turn| Arc::strong_count(turn) > 1);
-            Arc::clone(busy.entry(layer.digest.clone()).or_default())
+            Arc::clone(busy.entry(layer.digest).or_default())
         };
         let _turn = turn.lock().await;
         let path = self.directory.join("blobs").join(layer.digest.hex());
@@ -159,7 +159,7 @@ impl Cache {
             fs::remove_file(partial).map_err(failed)?;
             // What an earlier attempt left may have been the damaged part.
             if had == 0 || attempt >= ATTEMPTS {
-                let (what, wanted) = ("a layer".to_owned(), layer.digest.clone());
+                let (what, wanted) = ("a layer".to_owned(), layer.digest);
                 return Err(OciError::Digest { what, wanted, found });
             }
             attempt += 1;
@@ -206,7 +206,7 @@ async fn open(reference: &Reference) -> Result<Box<dyn Source>, OciError> {
     let reference = reference.clone();
     let opened = tokio::task::spawn_blocking(move || -> Result<Box<dyn Source>, OciError> {
         Ok(match &reference {
-            Reference::Registry(reference) => Box::new(Registry::new(reference)?),
+            Reference::Registry(reference) => Box::new(Registry::new(reference, Rights::Pull)?),
             Reference::Layout { path, tag } => Box::new(Layout::of_directory(path, tag.clone())),
             Reference::OciArchive { path, tag } => Box::new(Layout::of_archive(path, tag.clone())?),
             Reference::DockerArchive { path, tag } => Box::new(Saving::open(path, tag.as_deref())?),

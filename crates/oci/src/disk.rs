@@ -55,7 +55,7 @@ pub fn build(image: &Pulled, path: &Path, watch: &dyn Watch) -> Result<Disk, Oci
     let file = File::options().read(true).write(true).create_new(true).open(path);
     let file = file.map_err(OciError::file(path))?;
     let failed = |error| OciError::file(path)(error);
-    let plan = Plan::new(&tree, DISK_FREE_BYTES, image.id.hex())
+    let plan = Plan::new(&tree, DISK_FREE_BYTES, &image.id.hex())
         .map_err(|problem| OciError::damaged(&image.name, problem))?;
     let bytes = plan.bytes();
     let mut writer = Writer::new(&tree, plan, file).map_err(failed)?;

@@ -6,7 +6,7 @@ use std::io::{self, BufReader, Read, Seek as _};
 use flate2::read::MultiGzDecoder;
 
 use crate::archive::{Archive, Entry, Kind};
-use crate::digest::Hashing;
+use crate::hashing::Hashing;
 use crate::limit::{CONTENT_BYTES_MAX, ENTRIES_MAX, NAMES_BYTES_MAX, PATH_BYTES_MAX};
 use crate::source::Watch;
 use crate::tree::{Content, Facts, Node, Origin, Tree, shown};
@@ -73,7 +73,7 @@ pub(crate) fn merge(
     let found = found.map_err(|error| OciError::damaged(&what, error))?;
     if found != *wanted {
         let what = format!("{what}, unpacked,");
-        return Err(OciError::Digest { what, wanted: wanted.clone(), found });
+        return Err(OciError::Digest { what, wanted: *wanted, found });
     }
     Ok(())
 }

@@ -12,30 +12,36 @@
 //! Guarantees: every blob has the digest and the size that its manifest names; every layer unpacks
 //! to what the configuration names; sizes and counts are bounded; equal images give equal disks.
 //!
-//! Does not do: boot anything; push; build images.
+//! `repository` puts artifacts that are no images into a registry, and gets them: blobs and the
+//! manifest that names them.
+//!
+//! Does not do: boot anything; build images, or push them.
 
 mod archive;
 mod cache;
 mod credentials;
-mod digest;
 mod disk;
 mod error;
 mod ext4;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod hashing;
 mod layer;
 pub mod limit;
 mod local;
 mod manifest;
 mod reference;
 mod registry;
+mod repository;
 mod source;
 mod tree;
+mod upload;
 
 pub use cache::{Cache, Pulled};
-pub use digest::Digest;
 pub use disk::{Disk, build};
 pub use error::OciError;
+pub use forkd_types::Digest;
 pub use manifest::{ImageConfig, ProgramConfig};
-pub use reference::{Reference, ReferenceError};
+pub use reference::{Reference, ReferenceError, RegistryReference};
+pub use repository::Repository;
 pub use source::Watch;

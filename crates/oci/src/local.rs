@@ -235,7 +235,7 @@ pub(crate) fn checked(
         return Ok(bytes);
     }
     let what = format!("a document of {image}");
-    Err(OciError::Digest { what, wanted: descriptor.digest.clone(), found })
+    Err(OciError::Digest { what, wanted: descriptor.digest, found })
 }
 
 /// One image of `manifest.json` in what `docker save` writes.
@@ -275,9 +275,9 @@ impl Saving {
         let mut names = BTreeMap::new();
         let mut describe = |file: &Path| {
             let (content, size) = files.open(file)?;
-            let digest = crate::digest::Hashing::new(content.take(size)).finish(u64::MAX);
+            let digest = crate::hashing::Hashing::new(content.take(size)).finish(u64::MAX);
             let digest = digest.map_err(OciError::file(path))?;
-            names.insert(digest.clone(), file.to_owned());
+            names.insert(digest, file.to_owned());
             Ok::<_, OciError>(serde_json::json!({"digest": digest.to_string(), "size": size}))
         };
         let config = describe(&image.config)?;

@@ -1,7 +1,7 @@
 //! A registry, as the OCI distribution specification has it.
 //!
 //! Speaks HTTPS; plain HTTP only to this host. A token is asked for when the registry wants one. A
-//! layer goes on where its file ends, if the registry can.
+//! blob goes on where it ends, if the registry can. `upload` has the other direction.
 //!
 //! Does not do: check digests, except of a reference that has one: whoever asks does.
 
@@ -34,18 +34,55 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(15);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// For a registry that has too much to do.
 const PAUSE_MAX: Duration = Duration::from_secs(20);
-const ATTEMPTS: u32 = 4;
+pub(crate) const ATTEMPTS: u32 = 4;
 const REDIRECTS_MAX: usize = 10;
 /// Bytes of what a registry says about an error that are shown.
 const WORDS_BYTES_MAX: usize = 300;
 
 /// One repository of a registry.
 pub(crate) struct Registry {
-    client: Client,
-    reference: RegistryReference,
-    base: Url,
+    pub(crate) client: Client,
+    pub(crate) reference: RegistryReference,
+    pub(crate) base: Url,
+    rights: Rights,
     /// What requests are allowed with, once it was asked for.
     access: Mutex<Option<Access>>,
+}
+
+/// What one wants to do in a repository.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rights {
+    Pull,
+    Push,
+}
+
+impl Rights {
+    /// As a token's scope says it.
+    const fn actions(self) -> &'static str {
+        match self {
+            Self::Pull => "pull",
+            Self::Push => "pull,push",
+        }
+    }
+}
+
+/// What a blob is fetched into.
+pub(crate) trait Growing: Send {
+    /// So much more is there.
+    fn append(&mut self, piece: &[u8]) -> std::io::Result<()>;
+
+    /// All comes again.
+    fn begin_anew(&mut self) -> std::io::Result<()>;
+}
+
+impl Growing for File {
+    fn append(&mut self, piece: &[u8]) -> std::io::Result<()> {
+        self.write_all(piece)
+    }
+
+    fn begin_anew(&mut self) -> std::io::Result<()> {
+        self.set_len(0).and_then(|()| self.rewind())
+    }
 }
 
 #[derive(Clone)]
@@ -68,7 +105,7 @@ struct Token {
 }
 
 impl Registry {
-    pub(crate) fn new(reference: &RegistryReference) -> Result<Self, OciError> {
+    pub(crate) fn new(reference: &RegistryReference, rights: Rights) -> Result<Self, OciError> {
         let host = match reference.registry.as_str() {
             "docker.io" => DOCKER_HUB_HOST,
             host => host,
@@ -98,7 +135,8 @@ impl Registry {
             .user_agent(concat!("forkd/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| unreachable(error.to_string()))?;
-        Ok(Self { client, reference: reference.clone(), base, access: Mutex::default() })
+        let reference = reference.clone();
+        Ok(Self { client, reference, base, rights, access: Mutex::default() })
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> OciError {
@@ -111,29 +149,22 @@ impl Registry {
         OciError::Unreachable { registry: self.reference.registry.clone(), problem }
     }
 
-    fn url(&self, path: &str) -> Result<Url, OciError> {
+    pub(crate) fn url(&self, path: &str) -> Result<Url, OciError> {
         self.base.join(path).map_err(|error| OciError::damaged(path, error))
     }
 
-    /// Asks; gets access if it is wanted, and waits for a registry that is busy.
-    async fn ask(&self, what: &str, request: RequestBuilder) -> Result<Response, OciError> {
-        let mut asked_for_access = false;
+    /// Asks; waits for a registry that is busy.
+    pub(crate) async fn ask(
+        &self,
+        what: &str,
+        request: RequestBuilder,
+    ) -> Result<Response, OciError> {
         let mut attempt = 1;
         loop {
-            let copy = request.try_clone().ok_or_else(|| OciError::damaged(what, "no copy"))?;
-            let copy = match self.access.lock().await.clone() {
-                Some(Access::Bearer(token)) => copy.bearer_auth(token),
-                Some(Access::Basic(user, password)) => copy.basic_auth(user, Some(password)),
-                None => copy,
-            };
-            let answer = copy.send().await.map_err(|error| self.unreachable(&error))?;
+            let answer = self.send(what, &request).await?;
             let status = answer.status();
             let busy = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
-            if status == StatusCode::UNAUTHORIZED && !asked_for_access {
-                asked_for_access = true;
-                let access = self.get_access(what, &answer).await?;
-                *self.access.lock().await = Some(access);
-            } else if busy && attempt < ATTEMPTS {
+            if busy && attempt < ATTEMPTS {
                 tokio::time::sleep(pause(&answer, attempt)).await;
                 attempt += 1;
             } else if status.is_success() {
@@ -144,7 +175,47 @@ impl Registry {
         }
     }
 
-    async fn refusal(&self, what: &str, answer: Response) -> OciError {
+    /// Asks, and once more with access if it is wanted.
+    pub(crate) async fn send(
+        &self,
+        what: &str,
+        request: &RequestBuilder,
+    ) -> Result<Response, OciError> {
+        let mut asked_for_access = false;
+        loop {
+            let copy = || request.try_clone().ok_or_else(|| OciError::damaged(what, "no copy"));
+            let target = copy()?.build().map_err(|error| self.unreachable(&error))?;
+            // A registry may send uploads to another host, which is not to have our password.
+            let ours = target.url().origin() == self.base.origin();
+            let access = self.access.lock().await.clone().filter(|_| ours);
+            let copy = match access {
+                Some(Access::Bearer(token)) => copy()?.bearer_auth(token),
+                Some(Access::Basic(user, password)) => copy()?.basic_auth(user, Some(password)),
+                None => copy()?,
+            };
+            let answer = copy.send().await.map_err(|error| self.unreachable(&error))?;
+            if answer.status() != StatusCode::UNAUTHORIZED || asked_for_access || !ours {
+                return Ok(answer);
+            }
+            asked_for_access = true;
+            let access = self.get_access(what, &answer).await?;
+            *self.access.lock().await = Some(access);
+        }
+    }
+
+    /// Waits so long for `work` and no longer.
+    pub(crate) async fn within<T>(
+        &self,
+        deadline: Duration,
+        work: impl Future<Output = Result<T, OciError>>,
+    ) -> Result<T, OciError> {
+        let (registry, problem) =
+            (self.reference.registry.clone(), format!("it takes more than {deadline:?}"));
+        let late = OciError::Unreachable { registry, problem };
+        tokio::time::timeout(deadline, work).await.unwrap_or(Err(late))
+    }
+
+    pub(crate) async fn refusal(&self, what: &str, answer: Response) -> OciError {
         let registry = &self.reference.registry;
         let status = answer.status();
         let remedy = match status {
@@ -180,10 +251,9 @@ impl Registry {
             }
             (Some(Challenge::Basic), _) => Err(refused(format!("it wants a password; {login}"))),
             (Some(Challenge::Bearer { realm, service, scope }), credentials) => {
-                let url = token_url(&self.base, &realm);
+                let url = allowed_url(&self.base, &realm);
                 let url = url.ok_or_else(|| refused(format!("no tokens are had at `{realm}`")))?;
-                let scope = scope
-                    .unwrap_or_else(|| format!("repository:{}:pull", self.reference.repository));
+                let scope = self.scope(scope);
                 let request = self.token_request(url, service, scope, credentials);
                 let answer = request.send().await.map_err(|error| self.unreachable(&error))?;
                 if !answer.status().is_success() {
@@ -199,6 +269,16 @@ impl Registry {
                 token.map(Access::Bearer).ok_or_else(|| refused("it gives no token".to_owned()))
             }
             (None, _) => Err(refused("it does not say how to log in".to_owned())),
+        }
+    }
+
+    /// What a token is to allow. A registry names what the request at hand needs, which for the
+    /// first question of a push is to pull.
+    fn scope(&self, named: Option<String>) -> String {
+        let ours = || format!("repository:{}:{}", self.reference.repository, self.rights.actions());
+        match self.rights {
+            Rights::Push => ours(),
+            Rights::Pull => named.unwrap_or_else(ours),
         }
     }
 
@@ -248,7 +328,7 @@ impl Source for Registry {
         let bytes = self.bytes(&what, &format!("manifests/{digest}")).await?;
         let found = Digest::of(&bytes);
         if found != *digest {
-            return Err(OciError::Digest { what, wanted: digest.clone(), found });
+            return Err(OciError::Digest { what, wanted: *digest, found });
         }
         Ok(bytes)
     }
@@ -272,10 +352,46 @@ impl Source for Registry {
         file: &mut File,
         told: &(dyn Fn(u64) + Sync),
     ) -> Result<(), OciError> {
-        let what = format!("the layer {} of {}", descriptor.digest, self.reference);
+        let have = file.seek(SeekFrom::End(0));
+        let have = have.map_err(|error| OciError::damaged("the file of a layer", error))?;
+        let mut into = Told { file, told, have };
+        self.fetch(&descriptor.digest, descriptor.size, have, &mut into).await
+    }
+}
+
+/// A file, and who is told of its length.
+struct Told<'a> {
+    file: &'a mut File,
+    told: &'a (dyn Fn(u64) + Sync),
+    have: u64,
+}
+
+impl Growing for Told<'_> {
+    fn append(&mut self, piece: &[u8]) -> std::io::Result<()> {
+        self.file.append(piece)?;
+        self.have += piece.len() as u64;
+        (self.told)(self.have);
+        Ok(())
+    }
+
+    fn begin_anew(&mut self) -> std::io::Result<()> {
+        self.have = 0;
+        self.file.begin_anew()
+    }
+}
+
+impl Registry {
+    /// Adds what is missing of a blob of `size` bytes, of which there are `have`. Not checked.
+    pub(crate) async fn fetch(
+        &self,
+        digest: &Digest,
+        size: u64,
+        mut have: u64,
+        into: &mut dyn Growing,
+    ) -> Result<(), OciError> {
+        let what = format!("the blob {digest} of {}", self.reference);
         let failed = |error| OciError::damaged(&what, error);
-        let mut have = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let request = self.client.get(self.url(&format!("blobs/{}", descriptor.digest))?);
+        let request = self.client.get(self.url(&format!("blobs/{digest}"))?);
         let request = match have {
             0 => request,
             _ => request.header(RANGE, format!("bytes={have}-")),
@@ -284,19 +400,18 @@ impl Source for Registry {
         let range = answer.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
         let goes_on = range.is_some_and(|range| range.starts_with(&format!("bytes {have}-")));
         if have > 0 && !(answer.status() == StatusCode::PARTIAL_CONTENT && goes_on) {
-            file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+            into.begin_anew().map_err(failed)?;
             have = 0;
         }
         while let Some(piece) = answer.chunk().await.map_err(|error| self.unreachable(&error))? {
             have += piece.len() as u64;
-            if have > descriptor.size {
-                let max = format!("the {} bytes that its manifest names", descriptor.size);
+            if have > size {
+                let max = format!("the {size} bytes that its manifest names");
                 return Err(OciError::TooLarge { what, max });
             }
-            file.write_all(&piece).map_err(failed)?;
-            told(have);
+            into.append(&piece).map_err(failed)?;
         }
-        if have < descriptor.size {
+        if have < size {
             let (registry, problem) =
                 (self.reference.registry.clone(), format!("{what} ends after {have} bytes"));
             return Err(OciError::Unreachable { registry, problem });
@@ -319,7 +434,7 @@ async fn bounded(mut answer: Response, max: u64) -> Result<Vec<u8>, reqwest::Err
 }
 
 /// How long to wait for a registry that is busy, as it says itself or longer each time.
-fn pause(answer: &Response, attempt: u32) -> Duration {
+pub(crate) fn pause(answer: &Response, attempt: u32) -> Duration {
     let said = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let said = said.and_then(|text| text.parse().ok()).map(Duration::from_secs);
     said.unwrap_or(Duration::from_millis(250 << attempt)).min(PAUSE_MAX)
@@ -335,9 +450,10 @@ fn is_this_host(host: &str) -> bool {
         || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Where tokens are had. A registry elsewhere cannot lead to a server of this host.
-fn token_url(registry: &Url, realm: &str) -> Option<Url> {
-    let url = Url::parse(realm).ok()?;
+/// Where a registry may send us, for tokens or to put content. One elsewhere cannot lead to a
+/// server of this host.
+pub(crate) fn allowed_url(registry: &Url, said: &str) -> Option<Url> {
+    let url = Url::parse(said).ok()?;
     let is_here = |url: &Url| url.host_str().is_some_and(is_this_host);
     let secure = url.scheme() == "https" && !is_here(&url);
     (secure || is_here(registry) && is_here(&url)).then_some(url)
@@ -420,7 +536,7 @@ mod tests {
             ("http://127.0.0.1:5000/v2/", "file:///etc/passwd", false),
             ("https://a.example/v2/", "token", false),
         ] {
-            let url = token_url(&Url::parse(registry).unwrap(), realm);
+            let url = allowed_url(&Url::parse(registry).unwrap(), realm);
             assert_eq!(url.is_some(), good, "{registry} {realm}");
         }
     }
@@ -443,7 +559,7 @@ mod tests {
                 tag: None,
                 digest: None,
             };
-            let url = Registry::new(&reference).unwrap().url("manifests/x").unwrap();
+            let url = Registry::new(&reference, Rights::Pull).unwrap().url("manifests/x").unwrap();
             assert_eq!(url.scheme() == "http", ours, "{url}");
         }
     }

@@ -4,7 +4,9 @@
 //! The images, the shim and QEMU must be there; `make test` sees to that and says where they are
 //! through `FORKD_IMAGE_DIR` and `FORKD_SHIM`. A test that lacks them fails; it does not pass.
 //!
-//! Does not do: mock anything.
+//! A registry is the one thing that is not the real one: it misbehaves as a test wants.
+//!
+//! Does not do: mock anything else.
 
 #![expect(clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
@@ -16,6 +18,7 @@ mod inspect;
 mod leftovers;
 mod mutation;
 mod reference;
+mod registry;
 mod sandbox;
 mod small_tmpfs;
 mod witness;
@@ -26,6 +29,7 @@ pub use gateway::gateway_in;
 pub use inspect::SOON;
 pub use mutation::Mutation;
 pub use reference::{Comparison, ReferenceProbe};
+pub use registry::{Asked, Fault, Registry};
 pub use sandbox::{Guest, Output};
 pub use small_tmpfs::SmallTmpfs;
 pub use witness::{Verdict, WitnessPages};

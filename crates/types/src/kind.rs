@@ -15,6 +15,10 @@ named! {
         Export = "export",
         /// Makes a snapshot of such a file.
         Import = "import",
+        /// Puts a snapshot into a registry.
+        Push = "push",
+        /// Makes a snapshot of what a registry has.
+        Pull = "pull",
         /// Makes a snapshot durable.
         Publish = "publish",
         /// Merges layers or overlays of a running sandbox.

@@ -7,6 +7,7 @@
 //! Does not do: I/O, clocks, async, unsafe. Everything else may depend on this crate.
 
 mod branch;
+mod digest;
 mod histogram;
 mod id;
 mod kind;
@@ -23,6 +24,7 @@ mod tag;
 mod text;
 
 pub use branch::{BranchMode, BranchPhase, UnknownMode};
+pub use digest::{BadDigest, Digest};
 pub use histogram::TimeHistogram;
 pub use id::{IdError, LayerId, OperationId, OverlayId, ProcessId, SandboxId};
 pub use kind::{EventType, FileKind, FlowOutcome, Isolation, OperationKind, StandbyStatus};

@@ -130,6 +130,22 @@ export class Snapshots {
     return new Snapshot(this.#transport, await this.#transport.send(call));
   }
 
+  /**
+   * Puts the snapshot into a registry, such as `registry.example/team/warm:v1`. For admins.
+   *
+   * The registry gets the memory and disk of the sandbox, with every password and key that programs
+   * had read there. What it has is not sent.
+   */
+  push(tag: string, reference: string): Promise<models.PushedSnapshot> {
+    return this.#transport.send(request.push(tag, reference));
+  }
+
+  /** Makes a snapshot of what a daemon has pushed to a registry, if it trusts the key. For admins. */
+  async pull(reference: string, options: ImportOptions = {}): Promise<Snapshot> {
+    const call = request.pull(reference, options);
+    return new Snapshot(this.#transport, await this.#transport.send(call));
+  }
+
   /** Removes one. */
   remove(tag: string, options: RemoveOptions = {}): Promise<void> {
     return this.#transport.send(request.removeSnapshot(tag, options));

@@ -31,6 +31,8 @@ mod port;
 mod ports;
 mod process;
 mod processes;
+mod pull;
+mod push;
 mod resume;
 mod rm;
 mod rollback;
@@ -112,6 +114,8 @@ verbs! {
     Template(template),
     Snapshots(snapshots),
     Snapshot(snapshot),
+    Push(push),
+    Pull(pull),
     Key(key),
     Operations(operations),
     Operation(operation),

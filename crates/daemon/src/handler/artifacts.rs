@@ -1,4 +1,4 @@
-//! Snapshots as files: export, import, and whose files are imported.
+//! Snapshots as files and in registries: export, import, push, pull, and whose are imported.
 
 use axum::Json;
 use axum::body::Body;
@@ -6,8 +6,10 @@ use axum::extract::{Path, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_LENGTH;
 use axum::response::{IntoResponse as _, Response};
-use forkd_api::{ErrorBody, Keys, Snapshot, TrustKey, TrustedKey};
-use forkd_engine::{ImportRequest, PublicKey, Trust};
+use forkd_api::{
+    ErrorBody, Keys, PullSnapshot, PushSnapshot, PushedSnapshot, Snapshot, TrustKey, TrustedKey,
+};
+use forkd_engine::{ImportRequest, PublicKey, Pushed, Trust};
 use forkd_types::TagName;
 use futures_util::stream;
 use serde::Deserialize;
@@ -76,15 +78,75 @@ pub(crate) async fn import(
     Query(query): Query<ImportQuery>,
     request: Request,
 ) -> Result<(StatusCode, Json<Snapshot>), Failure> {
-    let name = query.tag.map(|text| text.parse::<TagName>());
-    let name = name.transpose().map_err(|error| Failure::bad_request(format!("tag: {error}")))?;
-    let trust = if query.trust_once { Trust::Once } else { Trust::Known };
-    let wanted = ImportRequest { tag: name.map(|name| app.tag(name)), trust };
+    let wanted = import_request(&app, query.tag, query.trust_once)?;
     let account = request.extensions().get::<BodyAccount>().cloned();
     let engine = app.engine.clone();
     // Also when the client goes away once all of the body has come.
     let imported = to_the_end(import_artifact(engine, wanted, request.into_body(), account));
     Ok((StatusCode::CREATED, Json(app.snapshot(imported.await?))))
+}
+
+fn import_request(
+    app: &App,
+    tag: Option<String>,
+    trust_once: bool,
+) -> Result<ImportRequest, Failure> {
+    let name = tag.map(|text| text.parse::<TagName>());
+    let name = name.transpose().map_err(|error| Failure::bad_request(format!("tag: {error}")))?;
+    let trust = if trust_once { Trust::Once } else { Trust::Known };
+    Ok(ImportRequest { tag: name.map(|name| app.tag(name)), trust })
+}
+
+/// Puts a snapshot into a registry, where another daemon pulls it. Only an admin may.
+///
+/// The registry gets all of the snapshot's memory and disk, and so every key and password that
+/// programs in the sandbox had read. The daemon uses the credentials that `docker login` keeps for
+/// its user. Parts that the registry has are not sent. The answer comes when the registry has all.
+/// It is an operation.
+#[utoipa::path(post, path = "/v1/snapshots/{tag}/push", tag = "snapshots",
+    params(("tag" = String, Path, description = "The snapshot's tag")),
+    request_body = PushSnapshot,
+    responses((status = 200, body = PushedSnapshot),
+        (status = 400, body = ErrorBody, description = "The reference is wrong"),
+        (status = 403, body = ErrorBody, description = "You are no admin"),
+        (status = 404, body = ErrorBody, description = "No such snapshot"),
+        (status = 409, body = ErrorBody,
+            description = "The snapshot is not ready or damaged, or the push was cancelled"),
+        (status = 502, body = ErrorBody, description = "The registry does not take it")))]
+pub(crate) async fn push(
+    app: App,
+    SnapshotPath(name): SnapshotPath,
+    JsonBody(body): JsonBody<PushSnapshot>,
+) -> Result<Json<PushedSnapshot>, Failure> {
+    let (tag, engine) = (app.tag(name), app.engine.clone());
+    let pushed = to_the_end(async move { engine.push_snapshot(&tag, &body.reference).await });
+    let Pushed { reference, bytes, bytes_sent } = pushed.await?;
+    Ok(Json(PushedSnapshot { reference, bytes, bytes_sent }))
+}
+
+/// Makes a snapshot of what a daemon has pushed to a registry. Only an admin may.
+///
+/// Before any memory is fetched, the daemon compares the signature, the machine and the image. The
+/// answer comes when the snapshot is ready. It is an operation.
+#[utoipa::path(post, path = "/v1/pulls", tag = "snapshots", request_body = PullSnapshot,
+    responses((status = 201, body = Snapshot),
+        (status = 400, body = ErrorBody, description = "The reference or `tag` is wrong"),
+        (status = 403, body = ErrorBody,
+            description = "The key is not trusted, or you are no admin"),
+        (status = 404, body = ErrorBody, description = "The image is not here"),
+        (status = 409, body = ErrorBody,
+            description = "The tag is taken, the machine or image differs, or it was cancelled"),
+        (status = 422, body = ErrorBody, description = "It is no snapshot, or is damaged"),
+        (status = 502, body = ErrorBody, description = "The registry does not give it"),
+        (status = 507, body = ErrorBody, description = "Not enough space")))]
+pub(crate) async fn pull(
+    app: App,
+    JsonBody(body): JsonBody<PullSnapshot>,
+) -> Result<(StatusCode, Json<Snapshot>), Failure> {
+    let wanted = import_request(&app, body.tag, body.trust_once)?;
+    let engine = app.engine.clone();
+    let pulled = to_the_end(async move { engine.pull_snapshot(&body.reference, wanted).await });
+    Ok((StatusCode::CREATED, Json(app.snapshot(pulled.await?))))
 }
 
 /// Tells this daemon's key, and the keys that it trusts.

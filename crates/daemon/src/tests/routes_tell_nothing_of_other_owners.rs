@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::lab::{Lab, Things, read};
 
 /// Routes that name nothing that belongs to anybody; what they answer is tested one by one.
-const NAME_NOTHING: [&str; 17] = [
+const NAME_NOTHING: [&str; 18] = [
     "get /healthz",
     "get /version",
     "get /metrics",
@@ -23,6 +23,7 @@ const NAME_NOTHING: [&str; 17] = [
     "get /v1/snapshots",
     "post /v1/snapshots",
     "post /v1/artifacts",
+    "post /v1/pulls",
     "get /v1/keys",
     "put /v1/keys/{name}",
     "delete /v1/keys/{name}",
@@ -181,6 +182,8 @@ impl Route {
             "EvalRequest" => json!({"code": "1"}),
             "SignalRequest" => json!({"signal": "TERM"}),
             "CreatePortToken" => json!({"ttl_secs": 60}),
+            // Nobody answers there.
+            "PushSnapshot" | "PullSnapshot" => json!({"reference": "127.0.0.1:1/a/b:c"}),
             "TrustKey" => json!({"key": format!("ed25519:{}", "0".repeat(64))}),
             "NetworkPolicy" => json!({"allow_internet_access": false}),
             "CreateNetwork" => json!({"name": "new"}),

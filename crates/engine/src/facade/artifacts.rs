@@ -1,15 +1,16 @@
-//! Snapshots as files, and the keys that these are signed with.
+//! Snapshots as files and in registries, and the keys that these are signed with.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
 use forkd_artifact::PublicKey;
+use forkd_store::SnapshotRow;
 use forkd_types::SnapshotTag;
 
 use crate::background::blocking;
-use crate::snapshots::{Keys, Label};
-use crate::{Engine, EngineError, Exported, ImportRequest, Snapshot, Trust, TrustedKey};
+use crate::snapshots::{Keys, Label, reference_of};
+use crate::{Engine, EngineError, Exported, ImportRequest, Pushed, Snapshot, Trust, TrustedKey};
 
 impl Engine {
     /// Begins to export a snapshot as one file. The file has what was in the guest's memory.
@@ -19,11 +20,8 @@ impl Engine {
     /// [`EngineError::SnapshotDamaged`], [`EngineError::Cancelled`].
     pub async fn export_snapshot(&self, tag: &SnapshotTag) -> Result<Exported, EngineError> {
         let row = self.ready_row(tag)?;
-        let ancestors = self.ancestors_of(row.manifest.parent_tag.clone());
-        let ancestors = ancestors.iter().map(|tag| tag.shown_to(tag.owner())).collect();
-        let machine = self.lifecycle.host.artifact_machine();
-        let owner = self.caller.owner().clone();
-        self.snapshots.export(row, Label { ancestors, machine, owner }).await
+        let label = self.label(&row);
+        self.snapshots.export(row, label).await
     }
 
     /// Makes a snapshot of the caller's of a file that [`Self::export_snapshot`] has made, here or
@@ -45,6 +43,52 @@ impl Engine {
         let (caller, machine) = (self.caller.clone(), self.lifecycle.host.artifact_machine());
         let tag = self.snapshots.import(request, caller, machine, source).await?;
         self.snapshot(&tag)
+    }
+
+    /// Puts a snapshot into a registry, with the credentials of the daemon's user. What the
+    /// registry has is not sent. It gets what was in the guest's memory.
+    ///
+    /// # Errors
+    /// As [`Self::export_snapshot`]; [`EngineError::AdminOnly`], [`EngineError::BadRequest`],
+    /// [`EngineError::RegistryFailed`].
+    pub async fn push_snapshot(
+        &self,
+        tag: &SnapshotTag,
+        reference: &str,
+    ) -> Result<Pushed, EngineError> {
+        let row = self.ready_row(tag)?;
+        self.require_admin("pushing to a registry")?;
+        let to = reference_of(reference)?;
+        if to.digest.is_some() {
+            let problem = "a push needs a tag, not a digest".to_owned();
+            return Err(EngineError::BadRequest { field: "reference", problem });
+        }
+        let label = self.label(&row);
+        self.snapshots.push(row, label, to).await
+    }
+
+    /// Makes a snapshot of the caller's of what [`Self::push_snapshot`] has put into a registry.
+    ///
+    /// # Errors
+    /// As [`Self::import_snapshot`], and [`EngineError::RegistryFailed`]; nothing is left then.
+    pub async fn pull_snapshot(
+        &self,
+        reference: &str,
+        request: ImportRequest,
+    ) -> Result<Snapshot, EngineError> {
+        self.require_admin("pulling from a registry")?;
+        let from = reference_of(reference)?;
+        let (caller, machine) = (self.caller.clone(), self.lifecycle.host.artifact_machine());
+        let tag = self.snapshots.pull(request, from, caller, machine).await?;
+        self.snapshot(&tag)
+    }
+
+    /// What goes along with a snapshot that leaves this host.
+    fn label(&self, row: &SnapshotRow) -> Label {
+        let ancestors = self.ancestors_of(row.manifest.parent_tag.clone());
+        let ancestors = ancestors.iter().map(|tag| tag.shown_to(tag.owner())).collect();
+        let machine = self.lifecycle.host.artifact_machine();
+        Label { ancestors, machine, owner: self.caller.owner().clone() }
     }
 
     /// The key that this daemon signs with.

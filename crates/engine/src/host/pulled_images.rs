@@ -91,7 +91,7 @@ impl PulledImages {
         let this = self.clone();
         blocking(move || {
             let one = this.making.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let image = match this.find(pulled.id.hex()) {
+            let image = match this.find(&pulled.id.hex()) {
                 Some(image) => image,
                 None => this.make(&pulled, watcher.as_ref())?,
             };

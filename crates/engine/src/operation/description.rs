@@ -16,6 +16,8 @@ pub(super) const fn ends_with_daemon(kind: OperationKind) -> bool {
             | OperationKind::Compact
             | OperationKind::Import
             | OperationKind::Export
+            | OperationKind::Push
+            | OperationKind::Pull
     )
 }
 

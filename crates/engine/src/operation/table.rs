@@ -35,6 +35,11 @@ impl Subject {
         Self { owner, ..Self::of_snapshot(tag) }
     }
 
+    /// Of a snapshot of `owner`'s whose tag is not known yet.
+    pub(crate) fn of_owner(owner: Owner) -> Self {
+        Self { owner, snapshot: None, sandbox: None }
+    }
+
     /// Of a snapshot that is taken of a sandbox, and of the snapshot's owner.
     pub(crate) fn of_branch(tag: &SnapshotTag, sandbox: &SandboxId) -> Self {
         Self { sandbox: Some(sandbox.clone()), ..Self::of_snapshot(tag) }

@@ -1,4 +1,4 @@
-//! A snapshot as one file, for another daemon: see the crate `artifact`.
+//! A snapshot made ready for another daemon, and sent as one file: see the crate `artifact`.
 //!
 //! Nothing is written on this host. Whoever reads the file decides how fast it is made; one that
 //! stops reading is given up.
@@ -16,6 +16,7 @@ use tracing::Instrument as _;
 
 use super::Snapshots;
 use super::parts::damaged;
+use super::registry;
 use crate::background::{Background, blocking};
 use crate::network::InheritedNetwork;
 use crate::operation::{OperationKind, Running, Subject};
@@ -87,7 +88,7 @@ impl Snapshots {
         Ok(Exported { bytes, pieces })
     }
 
-    async fn prepare_export(
+    pub(super) async fn prepare_export(
         self: &Arc<Self>,
         row: SnapshotRow,
         label: Label,
@@ -176,7 +177,11 @@ fn file_error(path: std::path::PathBuf, source: io::Error) -> EngineError {
     forkd_store::StoreError::File { what: "read", path, source }.into()
 }
 
-fn failed(row: &SnapshotRow, operation: &Running, error: ArtifactError) -> EngineError {
+pub(super) fn failed(row: &SnapshotRow, operation: &Running, error: ArtifactError) -> EngineError {
+    let error = match registry::cause(error) {
+        Ok(cause) => return cause,
+        Err(error) => error,
+    };
     match error {
         ArtifactError::Stopped => EngineError::Cancelled { id: operation.id().clone() },
         ArtifactError::Store(error) => damaged(row, error),

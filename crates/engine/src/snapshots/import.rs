@@ -1,4 +1,5 @@
-//! A snapshot of a file that another daemon has exported: see the crate `artifact`.
+//! A snapshot of what another daemon has exported, as a file or to a registry: see the crate
+//! `artifact`.
 //!
 //! ```text
 //! signature -> is the signer trusted? -> does it fit this host? -> tag -> parts -> ready
@@ -11,13 +12,17 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use forkd_artifact::{ArtifactError, ArtifactManifest, Machine, SignedArtifact, Unpacked};
+use forkd_artifact::{
+    ArtifactError, ArtifactManifest, FileReader, Incoming, Machine, PublicKey, SignedArtifact,
+    Unpacked,
+};
 use forkd_store::{InheritedLimits, SnapshotManifest};
 use forkd_types::{OperationId, SnapshotStatus, SnapshotTag, TagName};
 
 use super::Snapshots;
 use super::catalog::Inherited;
 use super::export::Told;
+use super::registry;
 use crate::background::{blocking, turn};
 use crate::network::InheritedNetwork;
 use crate::operation::{OperationKind, Running, Subject};
@@ -44,6 +49,13 @@ pub struct ImportRequest {
     pub trust: Trust,
 }
 
+/// An artifact that may come in, under a tag that is taken for it.
+pub(super) struct Admitted<C> {
+    tag: SnapshotTag,
+    key: PublicKey,
+    unpacked: Unpacked<C>,
+}
+
 impl Snapshots {
     /// Makes a snapshot of a file, for `caller`, on a host that is `machine`.
     pub(crate) async fn import(
@@ -68,7 +80,27 @@ impl Snapshots {
         machine: &Machine,
         source: impl Read,
     ) -> Result<SnapshotTag, EngineError> {
-        let signed = SignedArtifact::read(source).map_err(refused)?;
+        let id = OperationId::random();
+        let admitted = self.admit(request, caller, machine, FileReader::new(source), &id)?;
+        let subject = Subject::of_snapshot(&admitted.tag);
+        let operation = self.operations.start(id, OperationKind::Import, subject);
+        let span = tracing::info_span!("import", operation = %operation.id());
+        let _entered = span.enter();
+        let imported = self.take_in(admitted, &operation);
+        operation.finish(&imported);
+        imported
+    }
+
+    /// Asks all questions. When they are answered the tag is taken, for the operation `id`.
+    pub(super) fn admit<C: Incoming>(
+        &self,
+        request: &ImportRequest,
+        caller: &Caller,
+        machine: &Machine,
+        carrier: C,
+        id: &OperationId,
+    ) -> Result<Admitted<C>, EngineError> {
+        let signed = SignedArtifact::of(carrier).map_err(refused)?;
         let key = *signed.signer();
         match (request.trust, self.keys.require_trusted(&key)) {
             (Trust::Known, trusted) => drop(trusted?),
@@ -90,24 +122,30 @@ impl Snapshots {
             own_network: artifact.limits.own_network,
         };
         let network = artifact.network.as_deref().map(carried).transpose()?;
-        let id = OperationId::random();
-        self.reserve(&tag, manifest, Inherited { limits, network }, &id)?;
-        let subject = Subject::of_snapshot(&tag);
-        let operation = self.operations.start(id, OperationKind::Import, subject);
-        let span = tracing::info_span!("import", snapshot = %tag, operation = %operation.id());
-        let _entered = span.enter();
-        let imported = self.receive(&tag, unpacked, &operation);
-        match &imported {
-            Ok(()) => tracing::info!(%key, "imported"),
+        self.reserve(&tag, manifest, Inherited { limits, network }, id)?;
+        Ok(Admitted { tag, key, unpacked })
+    }
+
+    /// Takes the parts in. Whatever fails, the tag is free again.
+    pub(super) fn take_in(
+        &self,
+        admitted: Admitted<impl Incoming>,
+        operation: &Running,
+    ) -> Result<SnapshotTag, EngineError> {
+        let Admitted { tag, key, unpacked } = admitted;
+        match self.receive(&tag, unpacked, operation) {
+            Ok(()) => {
+                tracing::info!(snapshot = %tag, %key, "imported");
+                Ok(tag)
+            }
             Err(error) => {
-                tracing::info!(error = describe(error), "not imported");
+                tracing::info!(snapshot = %tag, error = describe(&error), "not imported");
                 if let Err(error) = self.catalog.remove(&tag) {
                     tracing::error!(%error, "a failed import keeps its tag");
                 }
+                Err(error)
             }
         }
-        operation.finish(&imported);
-        imported.map(|()| tag)
     }
 
     /// What the snapshot is to be, before it has any parts; refuses by name what does not fit.
@@ -173,7 +211,7 @@ impl Snapshots {
     fn receive(
         &self,
         tag: &SnapshotTag,
-        unpacked: Unpacked<impl Read>,
+        unpacked: Unpacked<impl Incoming>,
         operation: &Running,
     ) -> Result<(), EngineError> {
         operation.step("receive");
@@ -211,6 +249,10 @@ fn carried(network: &str) -> Result<String, EngineError> {
 
 /// What is wrong with the file, or with this host's store.
 fn refused(error: ArtifactError) -> EngineError {
+    let error = match registry::cause(error) {
+        Ok(cause) => return cause,
+        Err(error) => error,
+    };
     match error {
         ArtifactError::Store(error) if !error.is_damage() => error.into(),
         other => EngineError::ArtifactRefused { problem: describe(&other) },

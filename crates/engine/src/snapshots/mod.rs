@@ -6,6 +6,7 @@
 //! parts     a snapshot's parts, opened or refused by name      view    quick mapping of a chain
 //! publish   makes it durable                                   compact makes it independent
 //! export    as one file for another daemon                      import  from such a file
+//! push      into a registry and out of it                       registry as a carrier of artifacts
 //! keys      who signs such files, and whom to trust
 //! recheck   after a start: hot copies, checksums              disk_quota what an owner may occupy
 //! ```
@@ -25,7 +26,9 @@ mod import;
 mod keys;
 mod parts;
 mod publish;
+mod push;
 mod recheck;
+mod registry;
 mod state;
 mod view;
 
@@ -37,4 +40,6 @@ pub(crate) use files::Files;
 pub use import::{ImportRequest, Trust};
 pub(crate) use keys::Keys;
 pub use keys::TrustedKey;
+pub use registry::Pushed;
+pub(crate) use registry::reference_of;
 pub(crate) use state::{Snapshots, SnapshotsConfig};

@@ -10,6 +10,7 @@ mod network;
 mod owners;
 mod ports;
 mod private_networks;
+mod registries;
 mod snapshots;
 mod standby;
 mod start;

@@ -183,13 +183,8 @@ fn blocks_of(tree: &Tree, id: NodeId) -> Result<u64, String> {
 
 /// A UUID that depends on the image alone.
 fn uuid(seed: &str) -> [u8; 16] {
-    let digest = crate::Digest::of(seed.as_bytes());
     let mut bytes = [0; 16];
-    let pairs = digest.hex().as_bytes().chunks_exact(2);
-    for (byte, pair) in bytes.iter_mut().zip(pairs) {
-        let text = std::str::from_utf8(pair).unwrap_or_default();
-        *byte = u8::from_str_radix(text, 16).unwrap_or_default();
-    }
+    bytes.copy_from_slice(&crate::Digest::of(seed.as_bytes()).as_bytes()[..16]);
     // Version 8: a hash of our own.
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;

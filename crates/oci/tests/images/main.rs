@@ -8,3 +8,4 @@ mod disks;
 mod image;
 mod layers;
 mod registry;
+mod repository;

@@ -54,6 +54,7 @@ __all__ = [
     "PortSilentError",
     "ProcessEndedError",
     "ProcessNotFoundError",
+    "RegistryFailedError",
     "RenewalNotConfirmedError",
     "RequestTooLargeError",
     "RouteNotFoundError",
@@ -504,6 +505,15 @@ class ImageUnavailableError(ApiError):
     code = "image_unavailable"
 
 
+class RegistryFailedError(ApiError):
+    """A registry does not take or give a snapshot. Status 502; remedy: check the reference, and
+    that the daemon's user may push or pull there: `docker login` keeps the credentials that it
+    uses; then try again, what was sent is not sent again.
+    """
+
+    code = "registry_failed"
+
+
 class BootFailedError(ApiError):
     """The guest did not come up. Status 502; remedy: read the last lines of the console in the
     error; the image may need more memory.
@@ -668,6 +678,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "capture_failed": CaptureFailedError,
     "store_failed": StoreFailedError,
     "image_unavailable": ImageUnavailableError,
+    "registry_failed": RegistryFailedError,
     "boot_failed": BootFailedError,
     "renewal_not_confirmed": RenewalNotConfirmedError,
     "guest_failed": GuestFailedError,

@@ -53,6 +53,7 @@ __all__ = [
     "PortToken",
     "Process",
     "ProcessState",
+    "PushedSnapshot",
     "Reason",
     "Sandbox",
     "SandboxState",
@@ -477,7 +478,16 @@ class Operation:
 
 
 KnownOperationKind: TypeAlias = Literal[
-    "template", "branch", "compact", "export", "import", "publish", "flatten", "restore"
+    "template",
+    "branch",
+    "compact",
+    "export",
+    "import",
+    "push",
+    "pull",
+    "publish",
+    "flatten",
+    "restore",
 ]
 """The words of `OperationKind` that this version knows."""
 OperationKind: TypeAlias = KnownOperationKind | str
@@ -590,6 +600,20 @@ KnownProcessState: TypeAlias = Literal["running", "exited", "lost"]
 """The words of `ProcessState` that this version knows."""
 ProcessState: TypeAlias = KnownProcessState | str
 """How a background process stands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushedSnapshot:
+    """What a push has done."""
+
+    bytes: int
+    """Bytes of all its parts."""
+
+    bytes_sent: int
+    """Bytes of those that the registry had not got."""
+
+    reference: str
+    """Where the snapshot is now, with its digest."""
 
 
 KnownReason: TypeAlias = Literal["program_not_found", "program_not_executable"]

@@ -265,6 +265,26 @@ export function importArtifact(content: Content, options: ImportOptions): Call<m
   };
 }
 
+export function push(tag: string, reference: string): Call<models.PushedSnapshot> {
+  return {
+    method: "POST",
+    path: path("v1", "snapshots", tag, "push"),
+    parse: one(models.readPushedSnapshot),
+    body: { reference },
+    timeoutSecs: null,
+  };
+}
+
+export function pull(reference: string, options: ImportOptions): Call<models.Snapshot> {
+  return {
+    method: "POST",
+    path: "/v1/pulls",
+    parse: one(models.readSnapshot),
+    body: given<string | boolean>({ reference, tag: options.tag, trust_once: options.trustOnce ? true : undefined }),
+    timeoutSecs: null,
+  };
+}
+
 export function keys(): Call<models.Keys> {
   return { method: "GET", path: "/v1/keys", parse: one(models.readKeys) };
 }

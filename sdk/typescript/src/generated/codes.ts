@@ -421,6 +421,15 @@ export class ImageUnavailableError extends ApiError {
 }
 
 /**
+ * A registry does not take or give a snapshot. Status 502; remedy: check the reference, and that
+ * the daemon's user may push or pull there: `docker login` keeps the credentials that it uses; then
+ * try again, what was sent is not sent again.
+ */
+export class RegistryFailedError extends ApiError {
+  static override readonly code: string = "registry_failed";
+}
+
+/**
  * The guest did not come up. Status 502; remedy: read the last lines of the console in the error;
  * the image may need more memory.
  */
@@ -585,6 +594,7 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["capture_failed", CaptureFailedError],
   ["store_failed", StoreFailedError],
   ["image_unavailable", ImageUnavailableError],
+  ["registry_failed", RegistryFailedError],
   ["boot_failed", BootFailedError],
   ["renewal_not_confirmed", RenewalNotConfirmedError],
   ["guest_failed", GuestFailedError],

@@ -328,8 +328,8 @@ export interface Operation {
 }
 
 /** The words of `OperationKind` that this version knows. */
-export type KnownOperationKind = "template" | "branch" | "compact" | "export" | "import" | "publish"
-  | "flatten" | "restore";
+export type KnownOperationKind = "template" | "branch" | "compact" | "export" | "import" | "push" |
+  "pull" | "publish" | "flatten" | "restore";
 /** What an operation does. */
 export type OperationKind = KnownOperationKind | (string & {});
 
@@ -409,6 +409,16 @@ export interface Process {
 export type KnownProcessState = "running" | "exited" | "lost";
 /** How a background process stands. */
 export type ProcessState = KnownProcessState | (string & {});
+
+/** What a push has done. */
+export interface PushedSnapshot {
+  /** Bytes of all its parts. */
+  readonly bytes: number;
+  /** Bytes of those that the registry had not got. */
+  readonly bytesSent: number;
+  /** Where the snapshot is now, with its digest. */
+  readonly reference: string;
+}
 
 /** The words of `Reason` that this version knows. */
 export type KnownReason = "program_not_found" | "program_not_executable";
@@ -817,6 +827,12 @@ export const readProcess: Reader<Process> = object("Process", {
   error: perhaps("error", text),
   exitCode: perhaps("exit_code", number),
   signal: perhaps("signal", number),
+});
+
+export const readPushedSnapshot: Reader<PushedSnapshot> = object("PushedSnapshot", {
+  bytes: needed("bytes", number),
+  bytesSent: needed("bytes_sent", number),
+  reference: needed("reference", text),
 });
 
 export const readSandbox: Reader<Sandbox> = object("Sandbox", {

@@ -154,6 +154,25 @@ class AsyncSnapshots:
         call = request.import_artifact(data, tag, trust_once=trust_once)
         return AsyncSnapshot(self._transport, await self._transport.send(call))
 
+    async def push(self, tag: str, reference: str) -> models.PushedSnapshot:
+        """Puts the snapshot into a registry, such as `registry.example/team/warm:v1`. For admins.
+
+        The registry gets the memory and disk of the sandbox, with every password and key that
+        programs had read there. What it has is not sent.
+        """
+        return await self._transport.send(request.push(tag, reference))
+
+    async def pull(
+        self, reference: str, *, tag: str | None = None, trust_once: bool = False
+    ) -> AsyncSnapshot:
+        """Makes a snapshot of what a daemon has pushed to a registry. For admins.
+
+        The daemon must trust the key that signed it: see `keys`. With `trust_once` it takes what
+        anybody signed; a forged one can attack the host.
+        """
+        call = request.pull(reference, tag, trust_once=trust_once)
+        return AsyncSnapshot(self._transport, await self._transport.send(call))
+
     async def remove(self, tag: str, *, cascade: bool = False, force: bool = False) -> None:
         """Removes one, and with `cascade` the sandboxes and snapshots that depend on it; with
         `force` its tag only, so that these keep working.

@@ -138,6 +138,19 @@ def import_artifact(
     )
 
 
+def push(tag: str, reference: str) -> Call[models.PushedSnapshot]:
+    """POST /v1/snapshots/:tag/push."""
+    path = _path("v1", "snapshots", tag, "push")
+    body = {"reference": reference}
+    return Call("POST", path, one(models.PushedSnapshot), body=body, timeout_secs=None)
+
+
+def pull(reference: str, tag: str | None, *, trust_once: bool) -> Call[models.Snapshot]:
+    """POST /v1/pulls."""
+    body = _given(reference=reference, tag=tag, trust_once=True if trust_once else None)
+    return Call("POST", "/v1/pulls", one(models.Snapshot), body=body, timeout_secs=None)
+
+
 def keys() -> Call[models.Keys]:
     """GET /v1/keys."""
     return Call("GET", "/v1/keys", one(models.Keys))

@@ -155,6 +155,23 @@ class Snapshots:
         call = request.import_artifact(data, tag, trust_once=trust_once)
         return Snapshot(self._transport, self._transport.send(call))
 
+    def push(self, tag: str, reference: str) -> models.PushedSnapshot:
+        """Puts the snapshot into a registry, such as `registry.example/team/warm:v1`. For admins.
+
+        The registry gets the memory and disk of the sandbox, with every password and key that
+        programs had read there. What it has is not sent.
+        """
+        return self._transport.send(request.push(tag, reference))
+
+    def pull(self, reference: str, *, tag: str | None = None, trust_once: bool = False) -> Snapshot:
+        """Makes a snapshot of what a daemon has pushed to a registry. For admins.
+
+        The daemon must trust the key that signed it: see `keys`. With `trust_once` it takes what
+        anybody signed; a forged one can attack the host.
+        """
+        call = request.pull(reference, tag, trust_once=trust_once)
+        return Snapshot(self._transport, self._transport.send(call))
+
     def remove(self, tag: str, *, cascade: bool = False, force: bool = False) -> None:
         """Removes one, and with `cascade` the sandboxes and snapshots that depend on it; with
         `force` its tag only, so that these keep working.

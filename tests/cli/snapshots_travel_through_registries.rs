@@ -1,0 +1,65 @@
+//! Goal: a running state goes from one daemon to another through a registry that wants a password.
+//! A child there goes on with what was in memory and on disk. Without the password, or trust in
+//! the key, nothing comes. A branch that is pushed after its template costs its own parts alone.
+//!
+//! Method: two daemons with credentials and one without, and a registry on this host. Breaks when a
+//! part is another's, when parts that the registry has are sent, or when memory is fetched before
+//! the signature was checked.
+
+use std::fs;
+use std::time::Instant;
+
+use forkd_testkit::{Fault, Registry};
+use serde_json::json;
+
+use crate::forkd::Forkd;
+
+/// Of `me` with the password `secret`.
+const PAIR: &str = "bWU6c2VjcmV0";
+
+#[test]
+fn snapshots_travel_through_registries() {
+    let registry = Registry::start(Some("Basic bWU6c2VjcmV0"), |_| Fault::None);
+    let host = registry.reference("");
+    let docker = tempfile::tempdir().unwrap();
+    let config = json!({"auths": {host.trim_end_matches('/'): {"auth": PAIR}}});
+    fs::write(docker.path().join("config.json"), config.to_string()).unwrap();
+    let docker: &'static str = docker.path().to_str().unwrap().to_owned().leak();
+    let (template, warm) = (registry.reference("team/t:v1"), registry.reference("team/t:warm"));
+
+    let here = Forkd::with_variables(&[("DOCKER_CONFIG", docker)]);
+    here.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
+    let id = here.ok(&["fork", "t"]);
+    here.ok(&["eval", &id, "state = [n * n for n in range(100000)]"]);
+    here.ok(&["exec", &id, "--", "sh", "-c", "echo warm > /srv/state; sync"]);
+    here.ok(&["-q", "branch", &id, "--tag", "warm"]);
+
+    let pushed = here.run(&["push", "t", &template]);
+    let warning = String::from_utf8(pushed.stderr).unwrap();
+    assert!(pushed.status.success() && warning.contains("password"), "{warning}");
+    let base = registry.bytes() as u64;
+    let branch = here.json(&["push", "warm", &warm]);
+    let (all, sent) = (branch["bytes"].as_u64().unwrap(), branch["bytes_sent"].as_u64().unwrap());
+    println!("the template has {base} bytes, its branch {all}, of which {sent} were sent");
+    assert_eq!(registry.bytes() as u64 - base, sent);
+    assert!(sent < all / 2, "the parts of the template are there: {sent} of {all}");
+
+    let stranger = Forkd::with_variables(&[("DOCKER_CONFIG", "/nonexistent")]);
+    let (errors, code) = stranger.refused(&["pull", &warm]);
+    assert!(errors.contains("docker login") && code == 1, "{errors}");
+
+    let there = Forkd::with_variables(&[("DOCKER_CONFIG", docker)]);
+    let asked = registry.asked().len();
+    let (errors, code) = there.refused(&["pull", &warm]);
+    let key = here.ok(&["key"]);
+    assert!(errors.contains(&key) && errors.contains("forkd key trust") && code == 1, "{errors}");
+    let documents = registry.asked().len() - asked;
+    assert!(documents <= 4, "{documents} requests, and none for memory");
+    there.ok(&["key", "trust", "here", &key]);
+    let started = Instant::now();
+    assert_eq!(there.ok(&["pull", &warm]), "warm");
+    println!("pulled in {:?}", started.elapsed());
+    let child = there.ok(&["fork", "warm"]);
+    assert_eq!(there.ok(&["eval", &child, "sum(state)"]), "333328333350000");
+    assert_eq!(there.ok(&["exec", &child, "--", "cat", "/srv/state"]), "warm");
+}
