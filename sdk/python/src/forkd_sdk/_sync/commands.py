@@ -113,6 +113,7 @@ class Commands:
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        user: str | None = None,
         stdin: str | bytes | None = None,
         timeout: float | None = 60,
         on_stdout: Callback | None = None,
@@ -125,6 +126,7 @@ class Commands:
         `on_stderr` are called with each piece of output when it comes. With `check` another exit
         code than 0 raises `CommandFailedError`. When its `timeout` in seconds is over it is
         killed, and `CommandTimeoutError` is raised, whose `result` has the output until then.
+        It runs as `user`, `USER` or `USER:GROUP` by name or number; without it, as the image says.
         """
         if on_stdout is None and on_stderr is None:
             text = stdin if isinstance(stdin, str) else None
@@ -134,6 +136,7 @@ class Commands:
                 command,
                 env=env,
                 cwd=cwd,
+                user=user,
                 stdin=text,
                 stdin_base64=encoded,
                 timeout=timeout,
@@ -141,7 +144,13 @@ class Commands:
             result = self._transport.send(call)
             return result.raise_for_exit() if check or result.timed_out else result
         process = self.start(
-            command, env=env, cwd=cwd, stdin=stdin is not None, timeout=timeout, hold_output=True
+            command,
+            env=env,
+            cwd=cwd,
+            user=user,
+            stdin=stdin is not None,
+            timeout=timeout,
+            hold_output=True,
         )
         try:
             if stdin is not None:
@@ -156,6 +165,7 @@ class Commands:
         *,
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
+        user: str | None = None,
         stdin: bool = False,
         timeout: float | None = None,
         tty: tuple[int, int] | None = None,
@@ -174,6 +184,7 @@ class Commands:
             command,
             env=env,
             cwd=cwd,
+            user=user,
             stdin=stdin,
             timeout=timeout,
             tty=tty,
