@@ -30,7 +30,7 @@ pub enum Request {
         /// Working directory; the agent's default when absent.
         #[serde(default)]
         cwd: Option<String>,
-        /// `USER[:GROUP]`, names or numbers, that the program runs as; the image's when absent. Only
+        /// `USER[:GROUP]`, names or numbers, as whom it runs; the image's user when absent. Only
         /// for agents whose `Welcome` says `users`: others ignore it.
         #[serde(default)]
         user: Option<String>,
@@ -55,7 +55,7 @@ pub enum Request {
         /// Working directory; the agent's default when absent.
         #[serde(default)]
         cwd: Option<String>,
-        /// `USER[:GROUP]`, names or numbers, that the program runs as; the image's when absent. Only
+        /// `USER[:GROUP]`, names or numbers, as whom it runs; the image's user when absent. Only
         /// for agents whose `Welcome` says `users`: others ignore it.
         #[serde(default)]
         user: Option<String>,

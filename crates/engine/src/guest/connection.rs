@@ -290,7 +290,10 @@ impl Routes {
     /// Whether a reply may count, given how far the handshake is.
     fn accepts(&mut self, id: u64, reply: &Reply) -> bool {
         match (self.greeting, reply) {
-            (Greeting::Waiting { id: ours, nonce }, Reply::Welcome { nonce: echoed, users, .. }) => {
+            (
+                Greeting::Waiting { id: ours, nonce },
+                Reply::Welcome { nonce: echoed, users, .. },
+            ) => {
                 let fits = id == ours && nonce == *echoed;
                 if fits {
                     self.greeting = Greeting::Done { users: *users };

@@ -17,7 +17,7 @@ pub struct ExecRequest {
     pub env: Vec<(String, String)>,
     /// Working directory; the agent's default when absent.
     pub cwd: Option<String>,
-    /// As whom it runs, `USER[:GROUP]`, names of the guest or numbers; the image's user when absent.
+    /// `USER[:GROUP]`, names of the guest or numbers; the image's user when absent.
     pub user: Option<String>,
     /// Whole standard input.
     pub stdin: Vec<u8>,

@@ -65,7 +65,7 @@ fn faults_of(seed: usize, one_in: usize) -> impl Fn(&forkd_testkit::Asked) -> Fa
     move |asked| {
         let mut number = seed.wrapping_mul(0x9e37_79b9).wrapping_add(asked.before * 7919);
         number = (number ^ (number >> 13)).wrapping_mul(0x5bd1_e995) >> 7;
-        if number % one_in != 0 {
+        if !number.is_multiple_of(one_in) {
             return Fault::None;
         }
         match (number / one_in) % 6 {

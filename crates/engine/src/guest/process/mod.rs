@@ -69,7 +69,7 @@ pub struct ProcessRequest {
     pub env: Vec<(String, String)>,
     /// Working directory; the agent's default when absent.
     pub cwd: Option<String>,
-    /// As whom it runs, `USER[:GROUP]`, names of the guest or numbers; the image's user when absent.
+    /// `USER[:GROUP]`, names of the guest or numbers; the image's user when absent.
     pub user: Option<String>,
     /// Its standard input; open in any case on a terminal.
     pub input: ProcessInput,
@@ -122,7 +122,8 @@ impl GuestAgent {
     async fn start_process(&self, request: ProcessRequest) -> Result<Started, GuestError> {
         self.check_user(request.user.as_deref())?;
         let mut call = self.call("start process", Deadline::after(START_DEADLINE))?;
-        let ProcessRequest { args, env, cwd, user, input, timeout, terminal, audience: _ } = request;
+        let ProcessRequest { args, env, cwd, user, input, timeout, terminal, audience: _ } =
+            request;
         let takes_input = input == ProcessInput::Open || terminal.is_some();
         let (timeout_ms, output_credit) = (timeout.map(millis), call.window());
         call.begin(&match terminal {
