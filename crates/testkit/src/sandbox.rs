@@ -64,10 +64,21 @@ impl<'a> Guest<'a> {
     /// Evaluates Python that must succeed; the result's `repr`.
     pub async fn eval(&self, code: &str) -> String {
         let request = EvalRequest { code: code.to_owned(), timeout: PATIENCE };
-        let output = self.lab.engine.eval(&self.id, request).await;
-        let output = output.unwrap_or_else(|error| panic!("`{code}` in {}: {error}", self.id));
+        let output = match self.lab.engine.eval(&self.id, request).await {
+            Ok(output) => output,
+            Err(error) => panic!("`{code}` in {}: {error}\n{}", self.id, self.state().await),
+        };
         assert_eq!(output.error, None, "`{code}` in {}", self.id);
         output.result.unwrap_or_default()
+    }
+
+    /// What there is to see of a guest that did not answer: whether its agent lives, its console.
+    async fn state(&self) -> String {
+        let pulse = self.lab.engine.ping(&self.id).await;
+        let console = self.lab.engine.console_log(&self.id).map(|kept| kept.bytes);
+        let console = console.unwrap_or_default();
+        let last = console.len().saturating_sub(2000);
+        format!("ping: {pulse:?}\nconsole: {}", String::from_utf8_lossy(&console[last..]))
     }
 
     /// Writes a file.

@@ -214,8 +214,9 @@ fn a_guest_that_reads_late_gets_all_at_once() {
     let mut times: Vec<Duration> = (0..5).map(|_| late()).collect();
     times.sort();
     println!("the rest came in {:?} (median of 5)", times[2]);
-    // A window that is not heard of would be asked for after half a second at the earliest.
-    assert!(times[2] < Duration::from_millis(450), "{times:?}");
+    // A window that is not heard of would be asked for after half a second at the earliest, each
+    // time. A busy host makes some of them slow.
+    assert!(times[0] < Duration::from_millis(450), "{times:?}");
 }
 
 #[test]

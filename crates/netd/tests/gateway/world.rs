@@ -119,7 +119,7 @@ impl World {
         while world.present.is_none() {
             let _inside = world.runtime.enter();
             world.present = Presence::at(&socket).ok();
-            assert!(start.elapsed() < Duration::from_secs(20), "the gateway does not listen");
+            assert!(start.elapsed() < Duration::from_secs(120), "the gateway does not listen");
             thread::sleep(Duration::from_millis(2));
         }
         world
@@ -172,7 +172,7 @@ impl World {
     pub(crate) fn wait(&self, what: &str, mut done: impl FnMut() -> bool) {
         let start = Instant::now();
         while !done() {
-            assert!(start.elapsed() < Duration::from_secs(20), "waited for: {what}");
+            assert!(start.elapsed() < Duration::from_secs(120), "waited for: {what}");
             // What a test has spawned goes on.
             self.ask(async { tokio::time::sleep(Duration::from_millis(2)).await });
         }

@@ -54,7 +54,7 @@ impl Log {
         Self { file }
     }
 
-    /// One write for one line, which the kernel does as a whole.
+    /// One write for one line. The kernel does it page by page, so a kill may cut it short.
     pub(crate) fn line(&self, line: &Line) {
         let mut bytes = serde_json::to_vec(line).unwrap();
         bytes.push(b'\n');
@@ -62,8 +62,29 @@ impl Log {
     }
 }
 
-/// All lines so far.
+/// All lines so far. The end of a line that was cut short is missing: it counts as not told, as if
+/// the process had been killed before it.
 pub(crate) fn read(path: &Path) -> Vec<Line> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let text = fs::read(path).unwrap_or_default();
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let lines = text[..whole].split_inclusive(|byte| *byte == b'\n');
+    lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
+}
+
+#[test]
+fn a_line_that_was_cut_short_is_not_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    assert_eq!(read(&path), []);
+    let log = Log::open(&path);
+    log.line(&Line::Flushing);
+    log.line(&Line::Refused("é".to_owned()));
+    let told = [Line::Flushing, Line::Refused("é".to_owned())];
+    assert_eq!(read(&path), told);
+    let whole = fs::read(&path).unwrap();
+    for cut in 1..whole.len() {
+        fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+        let lines = read(&path);
+        assert!(lines.len() < 2 && lines == told[..lines.len()], "{cut}: {lines:?}");
+    }
 }
