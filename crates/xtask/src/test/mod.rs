@@ -37,11 +37,10 @@ use crate::workspace::Workspace;
 use crate::{build, images, setup};
 
 use self::programs::TestProgram;
-use self::tier::{Outcome, Room, Tier};
+use self::tier::{Outcome, Tier};
 
-/// Tiers that run one after the other; the lanes run side by side. The second is done first, and
-/// then the VM tier has the machine for itself. The KVM tier comes last: in its emulated machine
-/// everything is slow enough by itself.
+/// Tiers that run one after the other; the lanes run side by side. The KVM tier comes when the
+/// other lane is done: in its emulated machine everything is slow enough by itself.
 const LANES: [&[Tier]; 2] = [
     &[Tier::Vm, Tier::Kvm],
     &[Tier::Pure, Tier::Kernel, Tier::Python, Tier::TypeScript, Tier::Fuzz, Tier::Conformance],
@@ -139,21 +138,20 @@ fn run_lanes(
     chosen: &[Tier],
     programs: &[TestProgram],
 ) -> anyhow::Result<Vec<(Tier, Timed<Outcome>)>> {
-    let room = &Room::default();
     let run = |lane: &'static [Tier]| {
         let tiers = lane.iter().filter(|tier| chosen.contains(tier));
         let outcomes = tiers.map(|tier| {
-            let outcome = timed(|| tier::run(workspace, *tier, programs, room))?;
+            let outcome = timed(|| tier::run(workspace, *tier, programs))?;
             Ok((*tier, outcome))
         });
         outcomes.collect::<anyhow::Result<Vec<_>>>()
     };
     thread::scope(|scope| {
-        let [guests, others] = LANES.map(|lane| scope.spawn(move || run(lane)));
-        let others = others.join();
-        room.other_lane_is_done();
-        let mut reports = guests.join().map_err(|_| anyhow!("a thread died"))??;
-        reports.extend(others.map_err(|_| anyhow!("a thread died"))??);
+        let lanes = LANES.map(|lane| scope.spawn(move || run(lane)));
+        let mut reports = Vec::new();
+        for lane in lanes {
+            reports.extend(lane.join().map_err(|_| anyhow!("a thread died"))??);
+        }
         Ok(reports)
     })
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::thread;
 
 use anyhow::anyhow;
@@ -29,6 +29,10 @@ const AT_ONCE: &str = "--test-threads=2";
 
 /// The test programs that take longest, the longest first: none shall be left alone at the end.
 const LONGEST: [&str; 4] = ["vm_branch", "vm_faults", "vm_prove", "vm_cli"];
+
+/// Programs of the VM tier that run at the same time: with two, guests beside another lane did not
+/// answer in time.
+const VM_PROGRAMS_AT_ONCE: usize = 1;
 
 /// How long the tier searches in each fuzz target; `make fuzz SECONDS=` for longer.
 const FUZZ_SECONDS: u64 = 8;
@@ -149,12 +153,11 @@ fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<Invocation<'_>> {
     chosen
 }
 
-/// Runs a tier; the programs of the VM tier leave `room` for the other lane.
+/// Runs a tier.
 pub(super) fn run(
     workspace: &Workspace,
     tier: Tier,
     all: &[TestProgram],
-    room: &Room,
 ) -> anyhow::Result<Outcome> {
     let programs = of_tier(tier, all);
     if programs.is_empty() && !tier.has_own_programs() {
@@ -182,7 +185,7 @@ pub(super) fn run(
         Err(error) => trouble = Some(format!("{error:#}")),
     }
     let mut counts = harness.counts;
-    for ran in run_programs(workspace, tier, programs, room)? {
+    for ran in run_programs(workspace, tier, programs)? {
         trouble = ran.trouble.or(trouble);
         counts.add(ran.counts);
     }
@@ -205,56 +208,19 @@ struct Ran {
     trouble: Option<String>,
 }
 
-/// Whether another lane runs: one program of the VM tier at a time runs beside it, because guests
-/// did not answer in time beside two; without it two do.
-#[derive(Debug, Default)]
-pub(super) struct Room {
-    other_lane_done: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Room {
-    /// The other lane is done.
-    pub(super) fn other_lane_is_done(&self) {
-        *self.lock() = true;
-        self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.other_lane_done.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Waits until there is room for a second program. False when nothing is left for it.
-    fn for_a_second<T>(&self, left: &Mutex<VecDeque<T>>) -> bool {
-        let is_empty = || left.lock().is_ok_and(|left| left.is_empty());
-        let mut done = self.lock();
-        while !*done && !is_empty() {
-            done = self.changed.wait(done).unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-        !is_empty()
-    }
-
-    /// A program was taken.
-    fn taken(&self) {
-        let _waiting = self.lock();
-        self.changed.notify_all();
-    }
-}
-
-/// Runs test programs, each with a log of its own. Those of the VM tier run two at a time where
-/// there is room: a test waits for its guest more than half of its time.
+/// Runs test programs. Those of the VM tier run two at a time, each with a log of its own: a test
+/// waits for its guest more than half of its time.
 fn run_programs(
     workspace: &Workspace,
     tier: Tier,
     programs: Vec<Invocation<'_>>,
-    room: &Room,
 ) -> anyhow::Result<Vec<Ran>> {
+    let workers = if tier == Tier::Vm { VM_PROGRAMS_AT_ONCE } else { 1 };
     let left = Mutex::new(VecDeque::from(programs));
     let work = || {
         let mut done = Vec::new();
         loop {
             let next = left.lock().map_err(|_| anyhow!("a thread died"))?.pop_front();
-            room.taken();
             let Some((program, arguments)) = next else { return anyhow::Ok(done) };
             let log = workspace.log(&format!("test-{}-{}", tier.word(), program.name));
             let mut harness = Harness::new(tier.name(), &log)?;
@@ -264,14 +230,12 @@ fn run_programs(
             done.push(Ran { counts: harness.counts, trouble });
         }
     };
-    let second = || {
-        let has_work = tier == Tier::Vm && room.for_a_second(&left);
-        if has_work { work() } else { Ok(Vec::new()) }
-    };
     thread::scope(|scope| {
-        let second = scope.spawn(second);
-        let mut done = work()?;
-        done.extend(second.join().map_err(|_| anyhow!("a thread died"))??);
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        let mut done = Vec::new();
+        for worker in workers {
+            done.extend(worker.join().map_err(|_| anyhow!("a thread died"))??);
+        }
         Ok(done)
     })
 }
@@ -381,26 +345,6 @@ mod tests {
         assert_eq!(vm.len(), 1);
         assert!(vm[0].1.contains(&"--ignored"));
         assert!(names(Tier::Pure, &programs).contains(&"boot"), "it is counted as ignored");
-    }
-
-    #[test]
-    fn a_second_program_waits_for_the_other_lane_or_for_the_end() {
-        let (room, left) = (Room::default(), Mutex::new(VecDeque::from([1, 2])));
-        thread::scope(|scope| {
-            let second = scope.spawn(|| room.for_a_second(&left));
-            left.lock().unwrap().pop_front();
-            room.taken();
-            assert!(!second.is_finished(), "the other lane runs and there is work");
-            room.other_lane_is_done();
-            assert!(second.join().unwrap());
-        });
-        let room = Room::default();
-        thread::scope(|scope| {
-            let second = scope.spawn(|| room.for_a_second(&left));
-            left.lock().unwrap().clear();
-            room.taken();
-            assert!(!second.join().unwrap(), "nothing is left");
-        });
     }
 
     #[test]
