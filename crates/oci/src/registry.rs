@@ -34,6 +34,7 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(15);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// For a registry that has too much to do.
 const PAUSE_MAX: Duration = Duration::from_secs(20);
+/// So often is a question asked, and a transfer begun or gone on with.
 pub(crate) const ATTEMPTS: u32 = 4;
 const REDIRECTS_MAX: usize = 10;
 /// Bytes of what a registry says about an error that are shown.

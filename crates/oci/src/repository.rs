@@ -11,12 +11,10 @@
 use std::time::Duration;
 
 use crate::reference::RegistryReference;
-use crate::registry::{Growing, Registry, Rights};
+use crate::registry::{ATTEMPTS, Growing, Registry, Rights};
 use crate::source::Source as _;
 use crate::{Digest, OciError};
 
-/// A transfer that broke off is begun again so often, each time where it broke off.
-const ATTEMPTS: u32 = 4;
 /// For all attempts at one blob: a registry that sends a byte a minute is given up.
 const DEADLINE: Duration = Duration::from_secs(600);
 

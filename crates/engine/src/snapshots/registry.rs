@@ -38,6 +38,18 @@ struct Link {
 }
 
 impl Link {
+    /// To the repository of `reference`, as `open` gives it.
+    fn to(
+        open: fn(&RegistryReference) -> Result<Repository, OciError>,
+        reference: &RegistryReference,
+        operation: &Arc<Running>,
+    ) -> Result<Self, EngineError> {
+        let shown = reference.to_string();
+        let repository = open(reference).map_err(|error| Self::failed(&shown, error))?;
+        let (operation, runtime) = (Arc::clone(operation), Handle::current());
+        Ok(Self { repository, reference: shown, operation, runtime })
+    }
+
     fn failed(reference: &str, source: OciError) -> EngineError {
         EngineError::RegistryFailed { reference: reference.to_owned(), source: Arc::new(source) }
     }
@@ -82,12 +94,8 @@ impl RegistryWriter {
         reference: &RegistryReference,
         operation: &Arc<Running>,
     ) -> Result<Self, EngineError> {
-        let shown = reference.to_string();
-        let repository =
-            Repository::to_push(reference).map_err(|error| Link::failed(&shown, error))?;
-        let operation = Arc::clone(operation);
-        let pushed = Pushed { reference: shown.clone(), bytes: 0, bytes_sent: 0 };
-        let link = Link { repository, reference: shown, operation, runtime: Handle::current() };
+        let link = Link::to(Repository::to_push, reference, operation)?;
+        let pushed = Pushed { reference: link.reference.clone(), bytes: 0, bytes_sent: 0 };
         Ok(Self { link, pushed })
     }
 
@@ -145,11 +153,7 @@ impl RegistryReader {
         reference: &RegistryReference,
         operation: &Arc<Running>,
     ) -> Result<Self, EngineError> {
-        let shown = reference.to_string();
-        let repository =
-            Repository::to_pull(reference).map_err(|error| Link::failed(&shown, error))?;
-        let operation = Arc::clone(operation);
-        Ok(Self(Link { repository, reference: shown, operation, runtime: Handle::current() }))
+        Link::to(Repository::to_pull, reference, operation).map(Self)
     }
 }
 
