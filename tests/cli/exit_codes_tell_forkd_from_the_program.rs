@@ -9,8 +9,9 @@ use crate::forkd::Forkd;
 
 #[test]
 fn exit_codes_tell_forkd_from_the_program() {
-    let forkd = Forkd::held_to_contract();
-    forkd.ok(&["template", "build", "tiny", "--tag", "t", "--mem-size-mib", "128"]);
+    let mut forkd = Forkd::new();
+    forkd.template("tiny", "t", 128);
+    forkd.hold_to_contract();
     let id = forkd.json(&["fork", "t"])[0]["id"].as_str().unwrap().to_owned();
     programs_that_do_not_start(&forkd, &id);
     programs_that_end(&forkd, &id);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use forkd_testkit::ContractProxy;
+use forkd_testkit::{ContractProxy, template_file};
 use tempfile::TempDir;
 
 /// The command line with directories of its own; its daemon ends with it.
@@ -111,12 +111,33 @@ impl Forkd {
         serde_json::from_str(&self.ok(&with_json)).unwrap()
     }
 
+    /// Gives it the template `tag` of `image`: the test run's where it has made one, else built.
+    pub(crate) fn template(&self, image: &str, tag: &str, mebibytes: u64) {
+        let arguments = template_arguments(image, tag, mebibytes);
+        self.ok(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
     /// Standard error and exit code of a command that must fail.
     pub(crate) fn refused(&self, args: &[&str]) -> (String, i32) {
         let output = self.run(args);
         let errors = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success(), "forkd {args:?} must fail");
         (errors, output.status.code().unwrap())
+    }
+}
+
+/// What gives a daemon the template `tag` of `image`.
+pub(crate) fn template_arguments(image: &str, tag: &str, mebibytes: u64) -> Vec<String> {
+    let text = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    match template_file(image, mebibytes) {
+        Some(file) => {
+            let file = file.to_string_lossy();
+            text(&["snapshot", "import", &file, "--tag", tag, "--trust-once"])
+        }
+        None => {
+            let memory = mebibytes.to_string();
+            text(&["template", "build", image, "--tag", tag, "--mem-size-mib", &memory])
+        }
     }
 }
 

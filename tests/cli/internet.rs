@@ -12,7 +12,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::forkd::Forkd;
+use crate::forkd::{Forkd, template_arguments};
 use crate::processes::wait_until;
 
 /// The daemon's own address.
@@ -124,6 +124,12 @@ impl Internet {
         let output = command.arg("forkd").args(args).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "forkd {args:?}: {errors}");
+    }
+
+    /// As [`Forkd::template`], for a daemon that may be started by it.
+    pub(crate) fn template(&self, forkd: &Forkd, image: &str, tag: &str, mebibytes: u64) {
+        let arguments = template_arguments(image, tag, mebibytes);
+        self.run(forkd, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }
 

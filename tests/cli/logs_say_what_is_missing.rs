@@ -17,8 +17,9 @@ const FLOOD: &str = "echo 8 > /proc/sys/kernel/printk; echo on > /proc/sys/kerne
 
 #[test]
 fn the_beginning_of_a_console_that_is_missing_is_told() {
-    let forkd = Forkd::held_to_contract();
-    forkd.ok(&["template", "build", "tiny", "--tag", "t", "--mem-size-mib", "128"]);
+    let mut forkd = Forkd::new();
+    forkd.template("tiny", "t", 128);
+    forkd.hold_to_contract();
     let sandbox = forkd.json(&["fork", "t"])[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(forkd.json(&["logs", &sandbox])["missing_bytes"], 0);
     forkd.ok(&["exec", &sandbox, "--timeout-secs", "120", "--", "/bin/sh", "-c", FLOOD]);

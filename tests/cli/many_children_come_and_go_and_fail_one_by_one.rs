@@ -59,7 +59,7 @@ fn pids(sandboxes: &Value) -> Vec<u64> {
 #[test]
 fn many_children_of_one_request_answer_and_go_without_a_trace() {
     let forkd = Forkd::with_variables(&[("FORKD_STANDBY", "0")]);
-    forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
+    forkd.template("python", "t", 256);
     let before = overlays(&forkd);
     let children = forkd.json(&["fork", "t", "-n", &MANY.to_string()]);
     let (names, vmms) = (ids(&children), pids(&children));
@@ -80,7 +80,7 @@ fn many_children_of_one_request_answer_and_go_without_a_trace() {
 #[test]
 fn of_the_children_of_a_branch_each_that_fails_is_told_and_the_others_live() {
     let forkd = Forkd::new();
-    forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
+    forkd.template("python", "t", 256);
     let source = forkd.ok(&["fork", "t", "-q"]);
     let hook = "/etc/forkd/on-fork.d/10-half";
     let script = format!(

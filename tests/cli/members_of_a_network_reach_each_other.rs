@@ -122,7 +122,7 @@ const UNKNOWN: &str = "'gaierror'";
 
 /// A snapshot in which the server runs, and three members of `team` that were started from it.
 fn team(forkd: &Forkd) -> [Guest<'_>; 3] {
-    forkd.ok(&["template", "build", "python", "--tag", "py"]);
+    forkd.template("python", "py", 256);
     let seed = Guest::of(forkd, &forkd.json(&["fork", "py", "--no-internet"])[0]);
     seed.eval(TOOLS);
     forkd.ok(&["branch", &seed.id, "--tag", "base"]);

@@ -136,7 +136,7 @@ fn speak(stream: &mut TcpStream, word: &[u8]) {
 #[test]
 fn ports_of_a_sandbox_are_reached() {
     let forkd = Forkd::new();
-    forkd.ok(&["template", "build", "python", "--tag", "py"]);
+    forkd.template("python", "py", 256);
     let source = forkd.ok(&["fork", "py", "--no-internet"]);
     forkd.ok(&["eval", &source, &format!("{PAGE}{GUEST}")]);
     for (address, http, echo, _) in SERVERS {

@@ -71,7 +71,7 @@ impl Preview {
 #[test]
 fn previews_show_each_child_its_own() {
     let forkd = Forkd::with_variables(&[("FORKD_PREVIEW_LISTEN", "127.0.0.1:0")]);
-    forkd.ok(&["template", "build", "python", "--tag", "py", "--mem-size-mib", "256"]);
+    forkd.template("python", "py", 256);
     let source = forkd.ok(&["fork", "py", "--no-internet"]);
     forkd.ok(&["eval", &source, &format!("{PAGE}{SERVER}")]);
     let preview = Preview::of(&forkd, &source);

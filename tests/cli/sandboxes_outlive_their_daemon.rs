@@ -49,7 +49,7 @@ fn check_alive(forkd: &Forkd, sandbox: &str, pid: u64, mode: &str) {
 #[test]
 fn the_next_daemon_takes_over_what_runs_and_reports_what_is_dead() {
     let forkd = Forkd::new();
-    forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
+    forkd.template("python", "t", 256);
     let sandbox = forkd.json(&["fork", "t"])[0]["id"].as_str().unwrap().to_owned();
     let pid = forkd.json(&["ls"])[0]["pid"].as_u64().unwrap();
     let begin = "echo in memory > /tmp/memory; mkdir -p /srv; echo on disk > /srv/disk; \

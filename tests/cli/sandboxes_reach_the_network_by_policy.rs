@@ -114,7 +114,7 @@ fn policies_hold_over_branches_changes_and_deaths() {
         internet.serve(address, port);
     }
     let forkd = Forkd::new();
-    internet.run(&forkd, &["template", "build", "python", "--tag", "py"]);
+    internet.template(&forkd, "python", "py", 256);
     let allow = format!("{SERVER}:{ALLOWED}");
     let started = forkd.json(&["fork", "py", "--allow", &allow]);
     assert_eq!(started[0]["guest_addr"], "10.42.0.2", "{started}");

@@ -134,7 +134,7 @@ impl Scene {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let noted = seen.clone();
         internet.serve_with(SERVER, 443, move |stream| answer(stream, config.clone(), &noted));
-        internet.run(&forkd, &["template", "build", "python", "--tag", "py"]);
+        internet.template(&forkd, "python", "py", 256);
         let random = KeyPair::generate().unwrap().serialize_der();
         let hex: String = random[40..56].iter().map(|byte| format!("{byte:02x}")).collect();
         let key = format!("sk-{hex}");

@@ -39,7 +39,7 @@ fn vmms(forkd: &Forkd) -> BTreeSet<i32> {
 #[test]
 fn standby_vmms_go_with_their_daemon_and_sandboxes_do_not() {
     let forkd = Forkd::with_variables(&[("FORKD_STANDBY", "2")]);
-    forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
+    forkd.template("python", "t", 256);
     let id = forkd.ok(&["fork", "t", "-q"]);
     wait_until("two VMMs stand by", || vmms(&forkd).len() == 3);
     let places = || [forkd.home().join("run"), forkd.hot().join("vms")].map(|at| directories(&at));

@@ -80,8 +80,9 @@ fn code_of(error: ClientError) -> String {
 
 #[test]
 fn a_client_follows_feeds_and_ends_processes_and_loses_nothing() {
-    let forkd = Forkd::held_to_contract();
-    forkd.ok(&["template", "build", "python", "--tag", "t", "--mem-size-mib", "256"]);
+    let mut forkd = Forkd::new();
+    forkd.template("python", "t", 256);
+    forkd.hold_to_contract();
     let id = forkd.json(&["fork", "t"])[0]["id"].as_str().unwrap().to_owned();
     let client = Client::new(Target::Socket(forkd.socket())).unwrap();
     let scene = Scene { client, id };

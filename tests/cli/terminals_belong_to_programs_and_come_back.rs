@@ -13,7 +13,7 @@ use crate::terminal::Session;
 #[test]
 fn terminals_belong_to_programs_and_come_back() {
     let forkd = Forkd::new();
-    forkd.ok(&["template", "build", "tiny", "--tag", "t", "--mem-size-mib", "128"]);
+    forkd.template("tiny", "t", 128);
     let id = forkd.json(&["fork", "t"])[0]["id"].as_str().unwrap().to_owned();
     shell(&forkd, &id);
     ways_out(&forkd, &id);

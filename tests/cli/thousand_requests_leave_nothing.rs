@@ -54,9 +54,8 @@ type Tally = Arc<Mutex<BTreeMap<(&'static str, String), usize>>>;
 async fn a_thousand_requests_at_fifty_at_once_fail_only_as_documented_and_leave_nothing() {
     // What stands by for the next sandbox would be there, and is no leftover.
     let mut forkd = Forkd::with_variables(&[("FORKD_STANDBY", "0")]);
-    forkd.ok(&["ls"]);
+    forkd.template("tiny", "t", 128);
     forkd.hold_to_contract();
-    forkd.ok(&["template", "build", "tiny", "--tag", "t", "--mem-size-mib", "128"]);
     let client = Client::new(Target::Socket(forkd.socket())).unwrap();
     // What is made once is made before the comparison.
     warm_up(&client).await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forkd_engine::guest::ExecRequest;
 use forkd_engine::{BranchProbe, Engine, EngineError, ProbedBranch, VmmError};
-use forkd_testkit::{Guest, Lab, SOON, SmallTmpfs};
+use forkd_testkit::{Guest, KeptFull, Lab, SOON, SmallTmpfs};
 use forkd_types::limit::Deadlines;
 use forkd_types::{BranchPhase, SandboxId, SandboxState, SnapshotStatus, SnapshotTag};
 use rustix::process::{Pid, Signal, kill_process};
@@ -39,6 +39,8 @@ const AGENT_DEAD_SECONDS: &str = "2";
 #[derive(Default)]
 pub(crate) struct Saboteur {
     blow: Mutex<Option<Blow>>,
+    /// The file system that it filled.
+    full: Mutex<Option<KeptFull>>,
 }
 
 #[derive(Clone)]
@@ -127,7 +129,9 @@ impl Saboteur {
         let blow = self.blow.lock().unwrap().take_if(|blow| blow.phase == phase);
         let Some(blow) = blow else { return Ok(()) };
         match blow.fault {
-            Fault::HotFull | Fault::DiskFull => SmallTmpfs::fill_up(&blow.filler),
+            Fault::HotFull | Fault::DiskFull => {
+                *self.full.lock().unwrap() = Some(SmallTmpfs::keep_full(&blow.filler));
+            }
             Fault::VmmKilled => {
                 kill_process(blow.vmm, Signal::KILL).unwrap();
                 let begun = Instant::now();
@@ -295,6 +299,7 @@ impl Scene {
         assert!(begun.elapsed() < SOON, "{cell}: took {:?}", begun.elapsed());
         self.check_snapshot(&cell, &tag, branched, wanted).await;
         if let Some(filler) = filler {
+            self.saboteur.full.lock().unwrap().take();
             fs::remove_file(filler).unwrap();
         }
         match fault {

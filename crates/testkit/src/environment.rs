@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use forkd_engine::{
-    BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, IsolationPolicy, Limits,
-    NoProgress, Snapshot, TemplateImage, TemplateRequest,
+    BranchProbe, Engine, EngineConfig, EngineError, HostFeatures, ImportRequest, IsolationPolicy,
+    Limits, NoProgress, Snapshot, TemplateImage, TemplateRequest, Trust,
 };
 use forkd_types::limit::{self, Deadlines};
 use forkd_types::network::NetworkLeave;
@@ -39,6 +39,15 @@ pub(crate) fn required_path(variable: &str) -> PathBuf {
     );
     assert!(path.exists(), "{variable} names {}, which does not exist", path.display());
     path
+}
+
+/// The template of `image` with so much memory that the test run has made once for all tests, if it
+/// has: to import instead of building it once more.
+#[must_use]
+pub fn template_file(image: &str, mebibytes: u64) -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os("FORKD_TEST_TEMPLATES")?);
+    let file = folder.join(format!("{image}-{mebibytes}.forkd"));
+    file.exists().then_some(file)
 }
 
 /// The configuration of a test engine in the given directories.
@@ -146,15 +155,26 @@ impl Lab {
         &self.config
     }
 
-    /// The tag of a template of `image`, built at the first call.
+    /// The tag of a template of `image`. At the first call it is built, or copied from the one that
+    /// the test run has made.
     pub async fn template(&self, image: &str, mebibytes: u64) -> SnapshotTag {
         let tag: SnapshotTag = format!("{image}-{mebibytes}").parse().expect("a tag");
         static BUILDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _one_at_a_time = BUILDING.lock().await;
         if self.engine.snapshot(&tag).is_err() {
-            self.build(&tag, image, mebibytes).await.expect("the template is built");
+            let made = match template_file(image, mebibytes) {
+                Some(file) => self.import(&tag, &file).await,
+                None => self.build(&tag, image, mebibytes).await,
+            };
+            made.expect("the template is made");
         }
         tag
+    }
+
+    async fn import(&self, tag: &SnapshotTag, file: &Path) -> Result<Snapshot, EngineError> {
+        let file = std::fs::File::open(file).expect("the test run's template");
+        let request = ImportRequest { tag: Some(tag.clone()), trust: Trust::Once };
+        self.engine.import_snapshot(request, file).await
     }
 
     /// Builds a template.

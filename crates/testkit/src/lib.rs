@@ -24,12 +24,12 @@ mod small_tmpfs;
 mod witness;
 
 pub use contract::ContractProxy;
-pub use environment::{Lab, block_on};
+pub use environment::{Lab, block_on, template_file};
 pub use gateway::gateway_in;
 pub use inspect::SOON;
 pub use mutation::Mutation;
 pub use reference::{Comparison, ReferenceProbe};
 pub use registry::{Asked, Fault, Registry};
 pub use sandbox::{Guest, Output};
-pub use small_tmpfs::SmallTmpfs;
+pub use small_tmpfs::{KeptFull, SmallTmpfs};
 pub use witness::{Verdict, WitnessPages};

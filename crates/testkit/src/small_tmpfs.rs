@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use tempfile::TempDir;
@@ -52,13 +55,50 @@ impl SmallTmpfs {
 
     /// Writes a file so large that nothing remains.
     pub fn fill_up(file: &Path) {
+        take_the_rest(&mut File::create(file).expect("a file"));
+    }
+
+    /// As [`Self::fill_up`], and what becomes free is taken too, until the result is dropped: work
+    /// that went on when the file system filled up may give back what it had.
+    #[must_use]
+    pub fn keep_full(file: &Path) -> KeptFull {
         let mut file = File::create(file).expect("a file");
-        let mut size = 1 << 20;
-        while size >= 4096 {
-            match file.write(&vec![1; size]) {
-                Ok(written) if written > 0 => {}
-                _ => size /= 2,
+        take_the_rest(&mut file);
+        let (ended, end) = mpsc::channel::<()>();
+        let keeper = std::thread::spawn(move || {
+            while end.recv_timeout(REFILL_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                take_the_rest(&mut file);
             }
+        });
+        KeptFull { ended: Some(ended), keeper: Some(keeper) }
+    }
+}
+
+/// How soon free space is taken.
+const REFILL_INTERVAL: Duration = Duration::from_millis(1);
+
+fn take_the_rest(file: &mut File) {
+    let mut size = 1 << 20;
+    while size >= 4096 {
+        match file.write(&vec![1; size]) {
+            Ok(written) if written > 0 => {}
+            _ => size /= 2,
+        }
+    }
+}
+
+/// A file system that is kept full; what fills it stays when this is dropped.
+#[derive(Debug)]
+pub struct KeptFull {
+    ended: Option<mpsc::Sender<()>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Drop for KeptFull {
+    fn drop(&mut self) {
+        self.ended.take();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.join().ok();
         }
     }
 }

@@ -163,11 +163,13 @@ fn outputs_that_are_collected_at_the_same_time_are_bounded_together() {
     run(async {
         let (agent, raw) = client_of_raw_agent().await;
         let guest = tokio::spawn(gush(raw));
-        let run = |agent: GuestAgent| async move { agent.exec(ExecRequest::new(["yes"])).await };
+        // The gush ends by its size, however slow this machine is.
+        let request = ExecRequest { timeout: SOON * 5, ..ExecRequest::new(["yes"]) };
+        let run = |agent: GuestAgent, request| async move { agent.exec(request).await };
         let grown = growth_during(async {
             let mut execs = tokio::task::JoinSet::new();
             for _ in 0..32 {
-                execs.spawn(run(agent.clone()));
+                execs.spawn(run(agent.clone(), request.clone()));
             }
             while let Some(done) = execs.join_next().await {
                 let error = done.unwrap().unwrap_err();

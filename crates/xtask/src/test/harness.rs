@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
-use super::libtest::{self, Counts};
+use super::libtest::{self, Counts, FailurePart};
 use crate::progress::say;
 
 /// The package with the tests of the whole.
@@ -23,6 +23,7 @@ pub(super) struct Harness {
     program: String,
     /// From the harness's "failures:" to its result: what the failed tests printed.
     in_failures: bool,
+    part: FailurePart,
 }
 
 impl Harness {
@@ -32,7 +33,8 @@ impl Harness {
         }
         let log = File::create(log).with_context(|| format!("create {}", log.display()))?;
         let (counts, program) = (Counts::default(), String::new());
-        Ok(Self { tier, log, counts, program, in_failures: false })
+        let part = FailurePart::default();
+        Ok(Self { tier, log, counts, program, in_failures: false, part })
     }
 
     /// What was read so far does not count.
@@ -70,7 +72,11 @@ impl Harness {
         let is_failure = libtest::outcome(line).is_some_and(|(_, outcome)| outcome == "FAILED");
         if let Some(result) = result.filter(|result| !result.contains(" 0 passed; 0 failed")) {
             self.say(&format!("{}: {result}", self.program));
-        } else if self.in_failures || is_failure {
+        } else if self.in_failures {
+            if self.counts.read_failure(line, &mut self.part) {
+                self.say(line);
+            }
+        } else if is_failure {
             self.say(line);
         }
         Ok(line.to_owned())

@@ -13,13 +13,14 @@
 //! It says nothing about speed: a guest is emulated twice.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use sha2::{Digest as _, Sha256};
 
 use super::harness::Harness;
 use super::programs::{self, TestProgram};
@@ -41,6 +42,11 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
         ],
     ),
 ];
+
+/// What the tests need of the images.
+const IMAGES: [&str; 4] = ["kernel", "initramfs", "tiny", "python"];
+/// Size of the root disk in the machine: its content and room for what the tests write.
+const ROOT_DISK: &str = "384M";
 
 /// For the whole tier: several times what it takes on two idle cores.
 const DEADLINE: Duration = Duration::from_secs(900);
@@ -151,9 +157,7 @@ impl Pulse {
 fn payload(workspace: &Workspace, work: &Path, all: &[TestProgram]) -> anyhow::Result<PathBuf> {
     let tree = work.join("payload");
     fs::create_dir(&tree).with_context(|| format!("create {}", tree.display()))?;
-    let mut cp = Command::new("cp");
-    cp.args(["-r", "--sparse=always"]).arg(workspace.images()).arg(tree.join("images"));
-    output(&mut cp).context("copy the images")?;
+    copy_images(&workspace.images(), &tree.join("images"))?;
     for (name, _) in PROGRAMS {
         copy_program(&programs::system_test(all, name)?.path, &tree.join(name))?;
     }
@@ -171,12 +175,38 @@ fn payload(workspace: &Workspace, work: &Path, all: &[TestProgram]) -> anyhow::R
     }
     let disk = work.join("payload.ext4");
     File::create(&disk)?.set_len(4 << 30).context("create the disk")?;
-    let mut mke2fs = Command::new("mke2fs");
-    let path = std::env::var("PATH").unwrap_or_default();
-    mke2fs.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    let mut mke2fs = administrators("mke2fs");
     mke2fs.args(["-q", "-F", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-d"]);
     output(mke2fs.arg(&tree).arg(&disk)).context("make the disk with the tests")?;
     Ok(disk)
+}
+
+/// A program for administrators, which need not be in PATH.
+fn administrators(program: &str) -> Command {
+    let mut command = Command::new(program);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+/// Copies what the tests need of the images. The root disk gets smaller: the product reads all of
+/// it for its checksum, and the emulated CPU has no instructions for that.
+fn copy_images(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir(to).with_context(|| format!("create {}", to.display()))?;
+    let mut cp = Command::new("cp");
+    cp.args(["-r", "--sparse=always"]).args(IMAGES.map(|name| from.join(name))).arg(to);
+    output(&mut cp).context("copy the images")?;
+    let disk = to.join("python/root.ext4");
+    output(administrators("resize2fs").arg(&disk).arg(ROOT_DISK)).context("shrink the disk")?;
+    let mut hash = Sha256::new();
+    let read = File::open(&disk).and_then(|mut file| io::copy(&mut file, &mut hash));
+    let bytes = read.with_context(|| format!("read {}", disk.display()))?;
+    let about = to.join("python/image.json");
+    let text = fs::read(&about).with_context(|| format!("read {}", about.display()))?;
+    let mut image: serde_json::Value = serde_json::from_slice(&text)?;
+    image["sha256"]["root_disk"] = hex::encode(hash.finalize()).into();
+    image["root_disk_bytes"] = bytes.into();
+    fs::write(&about, image.to_string()).with_context(|| format!("write {}", about.display()))
 }
 
 /// Copies a program without what only a debugger needs.

@@ -1,5 +1,20 @@
 //! Reading what Rust's test harness prints. Pure.
 
+/// The most lines that are repeated of what a failed test said.
+const COMPLAINT_LINES: usize = 12;
+
+/// Where in the list of failures a line stands.
+#[derive(Debug, Default, PartialEq)]
+pub(super) enum FailurePart {
+    /// The list of names.
+    #[default]
+    Names,
+    /// What a test said, after so many lines of it.
+    Said(usize),
+    /// Where it panicked.
+    Backtrace,
+}
+
 /// What a tier's test programs reported.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Counts {
@@ -8,6 +23,8 @@ pub(super) struct Counts {
     pub(super) ignored: usize,
     /// Names of the failed tests.
     pub(super) failures: Vec<String>,
+    /// What the failed tests said, in short.
+    pub(super) complaints: Vec<String>,
     /// Ignored tests with the reason they give.
     pub(super) ignored_tests: Vec<String>,
 }
@@ -44,6 +61,27 @@ impl Counts {
         self.ignored += other.ignored;
         self.failures.extend(other.failures);
         self.ignored_tests.extend(other.ignored_tests);
+        self.complaints.extend(other.complaints);
+    }
+
+    /// Takes a line of the list of failures into account. Tells whether a reader wants to see it.
+    pub(super) fn read_failure(&mut self, line: &str, part: &mut FailurePart) -> bool {
+        if line.starts_with("---- ") {
+            *part = FailurePart::Said(0);
+        } else if line == "stack backtrace:" {
+            *part = FailurePart::Backtrace;
+        } else if line == "failures:" {
+            *part = FailurePart::Names;
+        }
+        if let FailurePart::Said(lines) = part
+            && !line.is_empty()
+        {
+            *lines += 1;
+            if *lines <= COMPLAINT_LINES {
+                self.complaints.push(line.to_owned());
+            }
+        }
+        *part != FailurePart::Backtrace
     }
 
     pub(super) fn ran(&self) -> usize {
@@ -92,6 +130,23 @@ mod tests {
             counts.ignored_tests,
             ["src/lib.rs - f (line 3): needs /dev/kvm", "b: no reason given"]
         );
+    }
+
+    #[test]
+    fn what_a_failed_test_said_is_kept_without_its_backtrace() {
+        let (mut counts, mut part) = (Counts::default(), FailurePart::default());
+        let text = "failures:\n\n---- a stdout ----\n\nthread 'a' panicked at x.rs:1:\nno space\n\
+                    stack backtrace:\n   0: panic\n\n---- b stdout ----\nwrong\n\
+                    failures:\n    a\n    b\n";
+        let shown: Vec<_> =
+            text.lines().filter(|line| counts.read_failure(line, &mut part)).collect();
+        let said = ["---- a stdout ----", "thread 'a' panicked at x.rs:1:", "no space"];
+        assert_eq!(counts.complaints, [&said[..], &["---- b stdout ----", "wrong"]].concat());
+        assert!(shown.contains(&"    b") && !shown.contains(&"   0: panic"), "{shown:?}");
+        for _ in 0..100 {
+            counts.read_failure("more", &mut FailurePart::Said(COMPLAINT_LINES));
+        }
+        assert_eq!(counts.complaints.len(), 5, "a flood is cut");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod libtest;
 mod programs;
 mod pytest;
 mod sdk;
+mod templates;
 mod tier;
 
 use std::process::ExitCode;
@@ -177,6 +178,8 @@ fn summary(tier: Tier, outcome: &Timed<Outcome>) -> Vec<String> {
             let numbers = numbers.map(|number| number.to_string());
             let mut lines = vec![row(name, numbers, &minutes(outcome.time))];
             lines.extend(counts.failures.iter().map(|test| format!("    failed: {test}")));
+            // Again, at the end: where a log is cut, its end is what is left.
+            lines.extend(counts.complaints.iter().map(|line| format!("        {line}")));
             lines.extend(counts.ignored_tests.iter().map(|test| format!("    ignored: {test}")));
             if let Some(error) = error {
                 lines.push(format!("    {error}; output: {}", log.display()));
@@ -222,9 +225,11 @@ mod tests {
 
     #[test]
     fn failures_are_listed_with_where_to_look() {
-        let counts = Counts { failed: 1, failures: vec!["a::b".to_owned()], ..Counts::default() };
+        let (failures, complaints) = (vec!["a::b".to_owned()], vec!["no space".to_owned()]);
+        let counts = Counts { failed: 1, failures, complaints, ..Counts::default() };
         let text = summary(Tier::Pure, &after(1, ran(counts, Some("tests failed")))).join("\n");
-        assert!(text.contains("failed: a::b") && text.contains("x.log"), "{text}");
+        let wanted = ["failed: a::b", "no space", "x.log"];
+        assert!(wanted.iter().all(|words| text.contains(words)), "{text}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use super::harness::SYSTEM_TESTS;
+use super::templates;
 use crate::command::output_logged;
 use crate::progress::Step;
 use crate::tidy::Metadata;
@@ -78,6 +79,7 @@ impl TestProgram {
             .current_dir(&self.folder)
             .envs(workspace.places_for_vms(&workspace.tested()))
             .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env(templates::VARIABLE, templates::folder(workspace))
             .env("FORKD_TEST_KERNEL", images.join("kernel/vmlinuz"))
             .env("FORKD_TEST_INITRAMFS", images.join("tiny/initramfs.cpio"))
             .env("FORKD_TEST_ROOT_DISK", images.join("python/root.ext4"));

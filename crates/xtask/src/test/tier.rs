@@ -12,7 +12,7 @@ use anyhow::anyhow;
 use super::harness::{Harness, SYSTEM_TESTS};
 use super::libtest::Counts;
 use super::programs::TestProgram;
-use super::{kvm, sdk};
+use super::{kvm, sdk, templates};
 use crate::fuzz;
 use crate::node;
 use crate::workspace::Workspace;
@@ -177,7 +177,8 @@ pub(super) fn run(
         Tier::Conformance => sdk::conformance(workspace, &mut harness),
         Tier::Fuzz => fuzz(workspace, &mut harness),
         Tier::Pure => documentation(workspace, &mut harness),
-        Tier::Kernel | Tier::Vm => Ok(true),
+        Tier::Vm => templates::make(workspace).map(|()| true),
+        Tier::Kernel => Ok(true),
     };
     match own {
         Ok(true) => {}
