@@ -133,7 +133,7 @@ pub struct CreateSnapshot {
     pub image: Option<String>,
     /// Reference of an OCI image, in place of `image`: `python:3.12-slim`, `HOST/NAME@sha256:HEX`,
     /// or `oci:DIR`, `oci-archive:FILE`, `docker-archive:FILE` with an absolute path on the
-    /// daemon's host, and with `:TAG` if it has several. For admins alone.
+    /// daemon's host, and with `:TAG` if it has several; or `docker-daemon:NAME`. For admins alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Must be absent: a kernel belongs to an image.

@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use tempfile::NamedTempFile;
+
+use crate::docker::Docker;
 use crate::hashing::Hashing;
 use crate::limit::{CACHE_BYTES_MAX, DOCUMENT_BYTES_MAX};
 use crate::local::{Layout, Saving, checked};
@@ -33,6 +36,8 @@ const ATTEMPTS: usize = 4;
 #[derive(Debug)]
 pub struct Cache {
     directory: PathBuf,
+    /// Where Docker listens, if not where it does by itself.
+    docker: Option<PathBuf>,
     /// A blob that two images want is fetched by one of them.
     busy: Mutex<HashMap<Digest, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -54,7 +59,14 @@ impl Cache {
     /// The cache in a directory, which is made when it is needed.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, busy: Mutex::default() }
+        Self { directory, docker: None, busy: Mutex::default() }
+    }
+
+    /// The same, with Docker listening on another Unix socket than the environment says.
+    #[must_use]
+    pub fn with_docker_at(mut self, socket: PathBuf) -> Self {
+        self.docker = Some(socket);
+        self
     }
 
     /// Gets an image. Nothing is fetched that is here.
@@ -62,7 +74,20 @@ impl Cache {
     /// # Errors
     /// See [`OciError`].
     pub async fn pull(&self, reference: &Reference, watch: &dyn Watch) -> Result<Pulled, OciError> {
-        let source = open(reference).await?;
+        for folder in ["blobs", "partial"] {
+            let folder = self.directory.join(folder);
+            fs::create_dir_all(&folder).map_err(OciError::file(folder))?;
+        }
+        // Until its layers are in the cache.
+        let mut saved = None;
+        if let Reference::DockerDaemon { image } = reference {
+            let docker = match &self.docker {
+                Some(socket) => Docker::at(socket)?,
+                None => Docker::of_environment()?,
+            };
+            saved = Some(docker.save(image, &self.directory.join("partial"), watch).await?);
+        }
+        let source = open(reference, saved.as_ref().map(NamedTempFile::path)).await?;
         let image = reference.to_string();
         let (manifest, digest) = manifest_of(source.as_ref(), &image).await?;
         let config = source.document(&manifest.config, DocumentKind::Configuration).await?;
@@ -71,10 +96,6 @@ impl Cache {
         if config.layers.len() != manifest.layers.len() {
             let problem = "its manifest and its configuration have different numbers of layers";
             return Err(OciError::damaged(image, problem));
-        }
-        for folder in ["blobs", "partial"] {
-            let folder = self.directory.join(folder);
-            fs::create_dir_all(&folder).map_err(OciError::file(folder))?;
         }
         let total = manifest.layers.iter().map(|layer| layer.size).sum();
         let (mut done, mut layers) = (0, Vec::new());
@@ -202,14 +223,21 @@ impl Cache {
     }
 }
 
-async fn open(reference: &Reference) -> Result<Box<dyn Source>, OciError> {
-    let reference = reference.clone();
+/// Opens what a reference names; `saved` is what Docker saved, if it names an image there.
+async fn open(reference: &Reference, saved: Option<&Path>) -> Result<Box<dyn Source>, OciError> {
+    let (reference, saved) = (reference.clone(), saved.map(Path::to_owned));
     let opened = tokio::task::spawn_blocking(move || -> Result<Box<dyn Source>, OciError> {
         Ok(match &reference {
             Reference::Registry(reference) => Box::new(Registry::new(reference, Rights::Pull)?),
             Reference::Layout { path, tag } => Box::new(Layout::of_directory(path, tag.clone())),
             Reference::OciArchive { path, tag } => Box::new(Layout::of_archive(path, tag.clone())?),
-            Reference::DockerArchive { path, tag } => Box::new(Saving::open(path, tag.as_deref())?),
+            Reference::DockerArchive { path, tag } => {
+                Box::new(Saving::open(path, tag.as_deref(), &reference.to_string())?)
+            }
+            Reference::DockerDaemon { .. } => {
+                let saved = saved.ok_or_else(|| OciError::NotFound(reference.to_string()))?;
+                Box::new(Saving::open(&saved, None, &reference.to_string())?)
+            }
         })
     });
     opened.await.map_err(|error| OciError::damaged("the reader of the image", error))?

@@ -37,6 +37,14 @@ pub enum OciError {
         /// What it said, and what helps.
         problem: String,
     },
+    /// Docker on this host cannot be asked.
+    #[error("ask Docker at `{socket}`: {problem}")]
+    Docker {
+        /// Where it should listen.
+        socket: PathBuf,
+        /// Why, and what helps.
+        problem: String,
+    },
     /// There is no such image.
     #[error("there is no image {0}")]
     NotFound(String),

@@ -1,7 +1,7 @@
 //! OCI images: from a reference to a root disk that a microVM boots.
 //!
 //! ```text
-//! reference -> source (registry, layout, archive) -> cache of blobs -> tree of files -> ext4 disk
+//! reference -> source (registry, layout, archive, Docker) -> cache of blobs -> tree of files -> ext4 disk
 //! ```
 //!
 //! Layers are not unpacked. A first pass over their archives builds a tree of what the image has;
@@ -21,6 +21,7 @@ mod archive;
 mod cache;
 mod credentials;
 mod disk;
+mod docker;
 mod error;
 mod ext4;
 #[cfg(feature = "fuzzing")]

@@ -257,12 +257,12 @@ pub(crate) struct Saving {
 }
 
 impl Saving {
-    pub(crate) fn open(path: &Path, tag: Option<&str>) -> Result<Self, OciError> {
+    /// Opens it; `name` is what it is called in errors.
+    pub(crate) fn open(path: &Path, tag: Option<&str>, name: &str) -> Result<Self, OciError> {
         let files = Files::of_tar(path)?;
-        let name = format!("docker-archive:{}", path.display());
         let bytes = files.read(Path::new("manifest.json"))?;
         let images: Vec<Saved> =
-            serde_json::from_slice(&bytes).map_err(|error| OciError::damaged(&name, error))?;
+            serde_json::from_slice(&bytes).map_err(|error| OciError::damaged(name, error))?;
         let tags = |image: &Saved| image.repo_tags.clone().unwrap_or_default();
         let is_called =
             |image: &&Saved| tag.is_none_or(|tag| tags(image).iter().any(|known| known == tag));

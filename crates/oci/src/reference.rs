@@ -41,6 +41,11 @@ pub enum Reference {
         /// Which of its images; the only one when absent.
         tag: Option<String>,
     },
+    /// `docker-daemon:NAME`: in the Docker daemon of this host.
+    DockerDaemon {
+        /// A name with a tag or a digest, or `sha256:` and the image's id.
+        image: String,
+    },
 }
 
 /// An image in a registry.
@@ -65,17 +70,17 @@ pub struct ReferenceError {
 }
 
 impl Reference {
-    /// Whether it names files of this host.
+    /// Whether it names files or a daemon of this host.
     #[must_use]
     pub fn is_local(&self) -> bool {
         !matches!(self, Self::Registry(_))
     }
 
-    /// Whether a path in it is absolute; a registry's reference has none.
+    /// Whether a path in it is absolute; the references of registries and of Docker have none.
     #[must_use]
     pub fn is_absolute(&self) -> bool {
         match self {
-            Self::Registry(_) => true,
+            Self::Registry(_) | Self::DockerDaemon { .. } => true,
             Self::Layout { path, .. }
             | Self::OciArchive { path, .. }
             | Self::DockerArchive { path, .. } => path.is_absolute(),
@@ -123,7 +128,11 @@ impl FromStr for Reference {
                 "oci" => return Ok(Self::Layout { path, tag }),
                 "oci-archive" => return Ok(Self::OciArchive { path, tag }),
                 "docker-archive" => return Ok(Self::DockerArchive { path, tag }),
-                "docker-daemon" | "containers-storage" | "dir" | "docker" => {
+                "docker-daemon" => {
+                    let image = in_docker(rest).map_err(|problem| bad(&problem))?;
+                    return Ok(Self::DockerDaemon { image });
+                }
+                "containers-storage" | "dir" | "docker" => {
                     return Err(bad(
                         "this transport is not supported; name the image in its registry, or \
                          save it to a file and use docker-archive:FILE",
@@ -134,6 +143,24 @@ impl FromStr for Reference {
         }
         registry_reference(text).map(Self::Registry).map_err(|problem| bad(&problem))
     }
+}
+
+/// The name of an image as Docker on this host is asked for it.
+fn in_docker(text: &str) -> Result<String, String> {
+    if let Some(hex) = text.strip_prefix("sha256:") {
+        let is_id = (12..=64).contains(&hex.len()) && hex.bytes().all(|b| b.is_ascii_hexdigit());
+        return match is_id {
+            true => Ok(text.to_owned()),
+            false => Err("an id has 12 to 64 hexadecimal digits".to_owned()),
+        };
+    }
+    // Docker keeps names as they were given; without a tag it would save all images of the name.
+    let RegistryReference { tag, digest, .. } = registry_reference(text)?;
+    let has_tag = text.rsplit('/').next().is_some_and(|last| last.contains(':'));
+    Ok(match (tag, digest) {
+        (Some(tag), None) if !has_tag => format!("{text}:{tag}"),
+        _ => text.to_owned(),
+    })
 }
 
 fn registry_reference(text: &str) -> Result<RegistryReference, String> {
@@ -232,6 +259,7 @@ impl fmt::Display for Reference {
             Self::Layout { path, tag } => ("oci", path, tag),
             Self::OciArchive { path, tag } => ("oci-archive", path, tag),
             Self::DockerArchive { path, tag } => ("docker-archive", path, tag),
+            Self::DockerDaemon { image } => return write!(f, "docker-daemon:{image}"),
         };
         write!(f, "{transport}:{}", path.display())?;
         tag.iter().try_for_each(|tag| write!(f, ":{tag}"))
@@ -262,6 +290,10 @@ mod tests {
             ("oci:/tmp/x", "oci:/tmp/x"),
             ("oci:x:tag", "oci:x:tag"),
             ("docker-archive:/a.tar:img:v1", "docker-archive:/a.tar:img:v1"),
+            ("docker-daemon:app", "docker-daemon:app:latest"),
+            ("docker-daemon:team/app:v1", "docker-daemon:team/app:v1"),
+            ("docker-daemon:localhost:5000/app", "docker-daemon:localhost:5000/app:latest"),
+            ("docker-daemon:sha256:0123456789ab", "docker-daemon:sha256:0123456789ab"),
         ] {
             let reference: Reference = short.parse().unwrap();
             assert_eq!(reference.to_string(), full);
@@ -287,7 +319,10 @@ mod tests {
             &short,
             "oci:",
             "oci:x:",
-            "docker-daemon:x",
+            "docker-daemon:",
+            "docker-daemon:../x",
+            "docker-daemon:sha256:x",
+            "docker:x",
             "x.y:99999/a",
             "a\n",
             "a/-b",

@@ -35,8 +35,8 @@ struct Build {
     #[arg(required_unless_present = "from")]
     image: Option<String>,
     /// Use an OCI image: python:3.12-slim, HOST/NAME:TAG, NAME@sha256:HEX, oci:DIR[:TAG],
-    /// oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME]. The daemon pulls it, with the
-    /// credentials that `docker login` keeps for the daemon's user
+    /// oci-archive:FILE[:TAG], docker-archive:FILE[:NAME], docker-daemon:NAME. The daemon pulls
+    /// it, with the credentials that `docker login` keeps for the daemon's user
     #[arg(long, value_name = "REF", conflicts_with = "image")]
     from: Option<String>,
     /// Tag of the snapshot

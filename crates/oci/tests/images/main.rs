@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod disks;
+mod docker;
 mod image;
 mod layers;
 mod registry;
