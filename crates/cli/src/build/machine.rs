@@ -1,14 +1,12 @@
-//! The sandbox of a build, and one step in it.
+//! The sandbox of a build: what is run in it, and its branches.
 
 use anyhow::Context as _;
 use forkd_api::{BranchRequest, CreateProcess, CreateSandboxes, ExecAnswer, ExecRequest};
 use forkd_client::{Client, ClientError};
-use forkd_recipe::{Command, Settings, Step};
+use forkd_recipe::{Command, Settings};
 use forkd_types::SnapshotStatus;
 
-use super::context::Context;
-use super::plan::Planned;
-use super::{cache, copy, start as start_step};
+use super::cache;
 use crate::console::report::Hinted;
 use crate::start;
 
@@ -36,33 +34,6 @@ impl Machine {
         body.metadata = [("forkd-build".to_owned(), tag.to_owned())].into();
         let sandbox = start::one(client, &body).await?;
         Ok(Self { client: client.clone(), id: sandbox.id })
-    }
-
-    /// Does one step.
-    pub(super) async fn step(
-        &self,
-        planned: &Planned,
-        context: Option<&Context>,
-    ) -> anyhow::Result<()> {
-        let settings = &planned.settings;
-        if let Some(directory) = &settings.workdir {
-            self.client.make_directory(&self.id, directory).await?;
-        }
-        match &planned.step {
-            Step::Run(run) => {
-                let mut body = self.exec(&run.command, settings);
-                for (name, value) in &run.arguments {
-                    body.env.entry(name.clone()).or_insert_with(|| value.clone());
-                }
-                succeeded(&self.client.exec(&self.id, &body).await?)
-            }
-            Step::Copy(what) => {
-                let context = context.context("a step copies files without a context")?;
-                copy::copy(self, what, &planned.files, context).await
-            }
-            Step::Start(what) => start_step::start(self, what, settings).await,
-            Step::Env(_) | Step::Workdir(_) | Step::User(_) => Ok(()),
-        }
     }
 
     /// A program with the settings of its step.

@@ -16,6 +16,7 @@ mod machine;
 mod plan;
 mod run;
 mod start;
+mod step;
 
 pub(crate) use cache::{Bounds, prune};
 pub(crate) use file::{Source, read};

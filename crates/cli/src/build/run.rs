@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::context::Context;
 use super::machine::Machine;
 use super::plan::{self, Planned};
-use super::{Bounds, base, cache};
+use super::{Bounds, base, cache, step};
 use crate::console::output::milliseconds;
 use crate::console::progress;
 use crate::console::report::{Hinted, note, remark};
@@ -152,7 +152,7 @@ impl Run<'_> {
         if !step.step.changes_sandbox() {
             return Ok(());
         }
-        machine.step(step, self.context).await?;
+        step::step(machine, step, self.context).await?;
         let tag = step.key.tag();
         if self.order.is_anew {
             cache::remove(self.client, &tag).await?;

@@ -15,6 +15,9 @@ use crate::console::signals::Signals;
 use crate::daemon::connect;
 use crate::options::{Global, key_value};
 
+/// Options that mean nothing where nothing is built.
+const OF_BUILDS: [&str; 7] = ["file", "tag", "from", "build_arg", "start_cmd", "no_cache", "keep"];
+
 /// Build a snapshot from a forkd.toml or a Dockerfile
 ///
 /// Each step that changes the sandbox is branched live. A later build goes on from the last step
@@ -50,7 +53,7 @@ pub(crate) struct Options {
     #[arg(long)]
     keep: bool,
     /// Build nothing: remove steps that are old, or too many, and that nothing builds on
-    #[arg(long, conflicts_with_all = ["file", "tag", "from", "build_arg", "start_cmd", "no_cache", "keep"])]
+    #[arg(long, conflicts_with_all = OF_BUILDS)]
     prune: bool,
     /// Remove steps that are older, such as 12h
     #[arg(long, value_name = "TIME", default_value = "7d", requires = "prune")]

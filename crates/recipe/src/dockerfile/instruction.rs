@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::flags;
 use super::lines::Line;
+use super::options::{Arguments, StartFrom};
 use super::variables::expand;
-use super::{Arguments, StartFrom, flags};
 use crate::{Base, Command, Copy, Problem, Recipe, Run, Start, Step, StepAt};
 
 /// What a file has said so far.

@@ -7,23 +7,12 @@
 mod flags;
 mod instruction;
 mod lines;
+mod options;
 mod variables;
 
-use std::collections::BTreeMap;
+pub use options::{Arguments, StartFrom};
 
 use crate::{Problem, Recipe};
-
-/// Values for `ARG`, by name.
-pub type Arguments = BTreeMap<String, String>;
-
-/// Whether what an image would run becomes a process that runs in every child.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StartFrom {
-    /// ENTRYPOINT and CMD are passed over.
-    Nothing,
-    /// They are started last.
-    Command,
-}
 
 /// Reads the text of a Dockerfile.
 ///
