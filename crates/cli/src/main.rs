@@ -19,6 +19,7 @@
 //! Does not do: own a VM. Every verb asks the daemon, which is started when none runs.
 
 mod attach;
+mod build;
 mod command_line;
 mod console;
 mod daemon;

@@ -54,3 +54,15 @@ pub(crate) async fn one(client: &Client, body: &CreateSandboxes) -> anyhow::Resu
 fn has_code(error: &ClientError, code: &str) -> bool {
     matches!(error, ClientError::Api(failure) if failure.code == code)
 }
+
+/// The daemon may run in another directory: what names a file here names it from the root on.
+pub(crate) fn absolute(reference: &str) -> anyhow::Result<String> {
+    let Some((transport, path)) = reference.split_once(':') else {
+        return Ok(reference.to_owned());
+    };
+    if !matches!(transport, "oci" | "oci-archive" | "docker-archive") || path.is_empty() {
+        return Ok(reference.to_owned());
+    }
+    let path = std::path::absolute(path).context("find the current directory")?;
+    Ok(format!("{transport}:{}", path.display()))
+}

@@ -5,6 +5,7 @@
 
 mod bench;
 mod branch;
+mod build;
 mod completions;
 mod cp;
 mod doctor;
@@ -112,6 +113,7 @@ verbs! {
     Secret(secret),
     Images(images),
     Template(template),
+    Build(build),
     Snapshots(snapshots),
     Snapshot(snapshot),
     Push(push),

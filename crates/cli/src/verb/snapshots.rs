@@ -1,5 +1,7 @@
 //! `forkd snapshots`: all snapshots.
 
+use forkd_recipe::Key;
+
 use crate::console::output::{self, Align, Table, or_dash};
 use crate::daemon::connect;
 use crate::options::Global;
@@ -7,10 +9,15 @@ use crate::options::Global;
 /// List snapshots
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  forkd snapshots --json")]
-pub(crate) struct Options {}
+pub(crate) struct Options {
+    /// Show the steps of builds too
+    #[arg(long)]
+    all: bool,
+}
 
-pub(crate) async fn run(global: &Global, _: Options) -> anyhow::Result<()> {
-    let snapshots = connect::client(global).await?.snapshots().await?;
+pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
+    let mut snapshots = connect::client(global).await?.snapshots().await?;
+    snapshots.retain(|snapshot| options.all || !Key::is_tag(&snapshot.tag));
     if global.json {
         return output::json(&snapshots);
     }

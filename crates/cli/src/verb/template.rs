@@ -1,6 +1,5 @@
 //! `forkd template`: make snapshots to start from.
 
-use anyhow::Context as _;
 use clap::Subcommand;
 use forkd_api::CreateSnapshot;
 
@@ -9,6 +8,7 @@ use crate::console::report::Hinted;
 use crate::daemon::connect;
 use crate::follow;
 use crate::options::Global;
+use crate::start;
 
 /// Build templates: snapshots to start from
 #[derive(Debug, clap::Args)]
@@ -80,7 +80,7 @@ fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
         Hinted::usage(format!("--warm: {error}"), "close every quotation mark in the command")
     })?;
     let image = match build.from {
-        Some(reference) => CreateSnapshot::from_reference(build.tag, absolute(&reference)?),
+        Some(reference) => CreateSnapshot::from_reference(build.tag, start::absolute(&reference)?),
         None => CreateSnapshot::new(build.tag, build.image.unwrap_or_default()),
     };
     Ok(CreateSnapshot {
@@ -91,18 +91,6 @@ fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
         shared: build.shared,
         ..image
     })
-}
-
-/// The daemon may run in another directory: what names a file here names it from the root on.
-fn absolute(reference: &str) -> anyhow::Result<String> {
-    let Some((transport, path)) = reference.split_once(':') else {
-        return Ok(reference.to_owned());
-    };
-    if !matches!(transport, "oci" | "oci-archive" | "docker-archive") || path.is_empty() {
-        return Ok(reference.to_owned());
-    }
-    let path = std::path::absolute(path).context("find the current directory")?;
-    Ok(format!("{transport}:{}", path.display()))
 }
 
 #[cfg(test)]

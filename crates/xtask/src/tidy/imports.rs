@@ -25,7 +25,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("artifact", &["store"]),
     ("capture", &["sys"]),
     // The daemon only for `forkd serve`, the gateway for `forkd netd`.
-    ("cli", &["api", "client", "daemon", "mcp", "meter-protocol", "netd"]),
+    ("cli", &["api", "client", "daemon", "mcp", "meter-protocol", "netd", "recipe"]),
     ("client", &["api"]),
     ("daemon", &["api", "engine"]),
     (
