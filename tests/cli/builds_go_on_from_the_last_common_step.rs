@@ -62,7 +62,7 @@ fn a_build_runs_only_the_steps_from_the_first_changed_one_on() {
     let folder = tempfile::tempdir().unwrap();
     context(folder.path());
     let path = folder.path().to_str().unwrap();
-    forkd.ok(&["template", "build", "tiny", "--tag", "tiny", "--mem-size-mib", "128"]);
+    forkd.template("tiny", "tiny", 128);
     forkd.hold_to_contract();
     let build = |what: &str| {
         let built = forkd.json(&["build", "-t", "app", path]);
@@ -115,7 +115,7 @@ fn a_step_that_fails_says_what_it_wrote_and_leaves_only_the_steps_before_it() {
     let path = folder.path().to_str().unwrap();
     let text = "from = \"tiny\"\n[[step]]\nrun = \"true\"\n[[step]]\nrun = \"echo so; exit 7\"\n";
     fs::write(folder.path().join("forkd.toml"), text).unwrap();
-    forkd.ok(&["template", "build", "tiny", "--tag", "tiny", "--mem-size-mib", "128"]);
+    forkd.template("tiny", "tiny", 128);
     forkd.hold_to_contract();
 
     let (errors, code) = forkd.refused(&["build", "-t", "app", path]);
