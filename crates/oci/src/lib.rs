@@ -1,7 +1,7 @@
 //! OCI images: from a reference to a root disk that a microVM boots.
 //!
 //! ```text
-//! reference -> source (registry, layout, archive, Docker) -> cache of blobs -> tree of files -> ext4 disk
+//! reference -> source (registry, files, Docker) -> cache of blobs -> tree of files -> ext4 disk
 //! ```
 //!
 //! Layers are not unpacked. A first pass over their archives builds a tree of what the image has;
