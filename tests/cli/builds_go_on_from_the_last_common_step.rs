@@ -12,6 +12,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::forkd::Forkd;
+use crate::processes::wait_until;
 
 fn recipe(fifth: &str) -> String {
     format!(
@@ -137,4 +138,33 @@ fn a_step_that_fails_says_what_it_wrote_and_leaves_only_the_steps_before_it() {
     fs::write(folder.path().join("forkd.toml"), text).unwrap();
     let (errors, _) = forkd.refused(&["build", "-t", "tiny", path]);
     assert!(errors.contains("no build has made"), "{errors}");
+}
+
+#[test]
+fn a_file_that_changes_after_it_was_planned_ends_the_build() {
+    let forkd = Forkd::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let text = "from = \"tiny\"\n[[step]]\nrun = \"until [ -e /go ]; do sleep 0.1; done\"\n\
+        [[step]]\ncopy = \"a\"\nto = \"/a\"\n";
+    fs::write(folder.path().join("forkd.toml"), text).unwrap();
+    fs::write(folder.path().join("a"), "planned").unwrap();
+    forkd.template("tiny", "tiny", 128);
+    std::thread::scope(|scope| {
+        let build = scope.spawn(|| forkd.refused(&["build", path]));
+        let sandboxes = || forkd.json(&["ls"]).as_array().unwrap().clone();
+        // The plan is made before the sandbox.
+        wait_until("the sandbox of the build runs", || {
+            sandboxes().iter().any(|sandbox| sandbox["state"] == "running")
+        });
+        fs::write(folder.path().join("a"), "another").unwrap();
+        let sandbox = sandboxes()[0]["id"].as_str().unwrap().to_owned();
+        forkd.ok(&["exec", &sandbox, "--", "touch", "/go"]);
+        let (errors, code) = build.join().unwrap();
+        assert_eq!(code, 1);
+        assert!(errors.contains("`a` changed while it was copied"), "{errors}");
+    });
+    assert_eq!(forkd.json(&["ls"]).as_array().unwrap().len(), 0, "no sandbox is left");
+    let steps = forkd.json(&["snapshots", "--all"]).as_array().unwrap().len();
+    assert_eq!(steps, 2, "the template and the first step");
 }

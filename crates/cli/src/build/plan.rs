@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forkd_recipe::{Key, Placed, Recipe, Settings, Step, place};
+use forkd_recipe::{CopiedFile, Key, Placed, Recipe, Settings, Step, place};
 
 use super::context::Context;
 use crate::console::report::Hinted;
@@ -15,8 +15,8 @@ pub(super) struct Planned {
     pub(super) key: Key,
     /// What it is run with.
     pub(super) settings: Settings,
-    /// What it copies.
-    pub(super) files: Vec<Placed>,
+    /// What it copies, and what of it the key covers.
+    pub(super) files: Vec<(Placed, CopiedFile)>,
 }
 
 /// Finds the key of every step. The context is listed only if a step copies something.
@@ -30,16 +30,18 @@ pub(super) fn plan(
     let (mut key, mut settings) = (origin, Settings::default());
     let mut planned = Vec::new();
     for at in recipe.steps {
-        let (mut files, mut described) = (Vec::new(), Vec::new());
+        let mut files = Vec::new();
         if let (Step::Copy(copy), Some(context)) = (&at.step, &context) {
-            files = place(copy, &settings, &context.entries).map_err(|problem| {
+            let placed = place(copy, &settings, &context.entries).map_err(|problem| {
                 let hint = "look at the names in the context; a link is not copied";
                 Hinted::new(format!("line {}: {problem}", at.line), hint)
             })?;
-            for file in &files {
-                described.push(context.describe(file, copy.mode)?);
+            for file in placed {
+                let described = context.describe(&file, copy.mode)?;
+                files.push((file, described));
             }
         }
+        let described: Vec<_> = files.iter().map(|(_, described)| described.clone()).collect();
         key = key.after(&at.step, &described);
         settings.apply(&at.step);
         let settings = settings.clone();
