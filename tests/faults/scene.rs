@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ const AGENT_DEAD_SECONDS: &str = "2";
 #[derive(Default)]
 pub(crate) struct Saboteur {
     blow: Mutex<Option<Blow>>,
+    /// The blow has been dealt to its end.
+    struck: AtomicBool,
     /// The file system that it filled.
     full: Mutex<Option<KeptFull>>,
 }
@@ -128,6 +131,12 @@ impl Saboteur {
     fn strike(&self, phase: BranchPhase) -> Result<(), EngineError> {
         let blow = self.blow.lock().unwrap().take_if(|blow| blow.phase == phase);
         let Some(blow) = blow else { return Ok(()) };
+        let dealt = self.deal(blow, phase);
+        self.struck.store(true, Ordering::Release);
+        dealt
+    }
+
+    fn deal(&self, blow: Blow, phase: BranchPhase) -> Result<(), EngineError> {
         match blow.fault {
             Fault::HotFull | Fault::DiskFull => {
                 *self.full.lock().unwrap() = Some(SmallTmpfs::keep_full(&blow.filler));
@@ -158,8 +167,14 @@ impl Saboteur {
         Ok(())
     }
 
+    /// Readies a blow for the next branch.
+    fn prepare(&self, blow: Blow) {
+        self.struck.store(false, Ordering::Release);
+        *self.blow.lock().unwrap() = Some(blow);
+    }
+
     fn has_struck(&self) -> bool {
-        self.blow.lock().unwrap().is_none()
+        self.struck.load(Ordering::Acquire)
     }
 }
 
@@ -292,7 +307,7 @@ impl Scene {
         let stops = if fault == Fault::AgentDead { agent.stops() } else { 0 };
         let (vmm, place) = (source.vmm, filler.clone().unwrap_or_default());
         let blow = Blow { fault, phase, vmm, filler: place, agent: agent.clone() };
-        *self.saboteur.blow.lock().unwrap() = Some(blow);
+        self.saboteur.prepare(blow);
         let tag: SnapshotTag = format!("{fault:?}-{phase}").to_lowercase().parse().unwrap();
         let begun = Instant::now();
         let branched = source.guest.try_branch_as(&tag).await;
