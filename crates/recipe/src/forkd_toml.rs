@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::problem::{Refusal, refuse};
 use crate::step::READY_SECS;
 use crate::{Base, Check, Command, Copy, Problem, Ready, Recipe, Run, Start, Step, StepAt};
 
@@ -121,12 +122,6 @@ fn base(text: &str, file: &File) -> Result<Base, Problem> {
     }
 }
 
-type Refusal = (String, String);
-
-fn refuse<T>(what: impl Into<String>, remedy: impl Into<String>) -> Result<T, Refusal> {
-    Err((what.into(), remedy.into()))
-}
-
 fn step(entry: Entry) -> Result<Step, Refusal> {
     let is_copy = entry.copy.is_some();
     if !is_copy && (entry.to.is_some() || entry.owner.is_some() || entry.mode.is_some()) {
@@ -188,11 +183,10 @@ fn copy(
     Ok(Copy { sources, to, owner, mode })
 }
 
-/// Permission bits, written in octal digits.
 fn mode_of(text: &str) -> Result<u32, Refusal> {
-    match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o7777 => Ok(mode),
-        _ => refuse(format!("`{text}` is no mode"), "write octal digits, such as \"0755\""),
+    match Copy::mode_of(text) {
+        Some(mode) => Ok(mode),
+        None => refuse(format!("`{text}` is no mode"), "write octal digits, such as \"0755\""),
     }
 }
 

@@ -12,6 +12,13 @@ pub struct Problem {
     pub remedy: String,
 }
 
+/// What is wrong with a part of a recipe, and what to do. Whoever reads the part knows its line.
+pub(crate) type Refusal = (String, String);
+
+pub(crate) fn refuse<T>(what: impl Into<String>, remedy: impl Into<String>) -> Result<T, Refusal> {
+    Err((what.into(), remedy.into()))
+}
+
 impl Problem {
     pub(crate) fn new(line: usize, what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { line, what: what.into(), remedy: remedy.into() }

@@ -93,6 +93,13 @@ pub struct Copy {
     pub mode: Option<u32>,
 }
 
+impl Copy {
+    /// Permission bits, written in octal digits.
+    pub(crate) fn mode_of(text: &str) -> Option<u32> {
+        u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777)
+    }
+}
+
 /// A process that runs in every child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Start {

@@ -1,7 +1,7 @@
 //! The context: the directory that copy steps take files from, without what is left out.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -98,15 +98,8 @@ impl Context {
             return Ok(CopiedFile { target, mode: 0, content: None });
         }
         let (mut file, own_mode, _) = self.open(&placed.source)?;
-        let failed = || format!("read `{}`", placed.source);
         let mut hash = Sha256::new();
-        let mut piece = vec![0; 1 << 16];
-        loop {
-            match file.read(&mut piece).with_context(failed)? {
-                0 => break,
-                count => hash.update(&piece[..count]),
-            }
-        }
+        io::copy(&mut file, &mut hash).with_context(|| format!("read `{}`", placed.source))?;
         let content = Some(Digest::from_sha256(hash.finalize().into()));
         Ok(CopiedFile { target, mode: mode.unwrap_or(own_mode), content })
     }

@@ -6,6 +6,7 @@ use super::flags;
 use super::lines::Line;
 use super::options::{Arguments, StartFrom};
 use super::variables::expand;
+use crate::problem::{Refusal, refuse};
 use crate::{Base, Command, Copy, Problem, Recipe, Run, Start, Step, StepAt};
 
 /// What a file has said so far.
@@ -19,13 +20,6 @@ pub(super) struct Reader<'a> {
     env: BTreeMap<String, String>,
     entrypoint: Option<(usize, Command)>,
     command: Option<(usize, Command)>,
-}
-
-/// What is wrong, and what to do.
-type Refusal = (String, String);
-
-fn refuse<T>(what: impl Into<String>, remedy: impl Into<String>) -> Result<T, Refusal> {
-    Err((what.into(), remedy.into()))
 }
 
 impl<'a> Reader<'a> {
@@ -275,9 +269,9 @@ fn json_words(text: &str) -> Result<Vec<String>, Refusal> {
 }
 
 fn mode_of(text: &str) -> Result<u32, Refusal> {
-    match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o7777 => Ok(mode),
-        _ => refuse(format!("`{text}` is no mode"), "write octal digits, such as 0755"),
+    match Copy::mode_of(text) {
+        Some(mode) => Ok(mode),
+        None => refuse(format!("`{text}` is no mode"), "write octal digits, such as 0755"),
     }
 }
 
