@@ -10,17 +10,16 @@ use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
 use tempfile::NamedTempFile;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::RootCertStore;
 
 use crate::OciError;
 use crate::limit::{CONTENT_BYTES_MAX, DOCUMENT_BYTES_MAX};
+use crate::registry::trusting;
 use crate::source::Watch;
 
 /// Where Docker listens unless `DOCKER_HOST` says otherwise.
@@ -60,11 +59,7 @@ impl Docker {
     pub(crate) fn at(socket: &Path) -> Result<Self, OciError> {
         let failed = |problem: String| OciError::Docker { socket: socket.to_owned(), problem };
         // TLS is not used on a Unix socket, and the system's certificates take time to read.
-        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| failed(error.to_string()))?
-            .with_root_certificates(RootCertStore::empty())
-            .with_no_client_auth();
+        let tls = trusting(RootCertStore::empty()).map_err(failed)?;
         let client = Client::builder()
             .tls_backend_preconfigured(tls)
             .unix_socket(socket)

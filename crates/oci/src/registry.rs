@@ -500,6 +500,11 @@ fn tls(host: &str) -> Result<ClientConfig, String> {
             roots.add_parsable_certificates(found);
         }
     }
+    trusting(roots)
+}
+
+/// TLS that trusts whom `roots` say.
+pub(crate) fn trusting(roots: RootCertStore) -> Result<ClientConfig, String> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let config = config.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
