@@ -12,6 +12,7 @@ mod disk_of_a_child_is_that_of_the_branch_point;
 mod every_mode_gives_the_same_child;
 mod full_branch_measures_a_diff;
 mod generations_of_branches_keep_a_shallow_disk;
+mod guests_change_code_that_another_vcpu_runs;
 mod memory_above_the_pci_hole_is_captured;
 mod missing_kernel_features_are_worked_around;
 mod processes_files_pipes_and_tcp_survive_in_the_child;

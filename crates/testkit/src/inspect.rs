@@ -5,7 +5,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use forkd_types::{ByteCount, SandboxId, SandboxState, SnapshotTag};
-use forkd_vmm::{Accelerator, BootSource, Confinement, RamBacking, Start, VmSpec, VmmTools, qemu};
+use forkd_vmm::{
+    Abilities, Accelerator, BootSource, Confinement, RamBacking, Start, VmSpec, VmmTools, qemu,
+};
 use rustix::process::{Pid, Signal};
 
 use crate::Lab;
@@ -106,8 +108,8 @@ impl Lab {
         };
         let ram = fs::File::create(spec.ram.path()).expect("a RAM file");
         ram.set_len(spec.memory.get()).expect("a RAM file");
-        let tools =
-            VmmTools { program, shim: config.shim.clone(), launcher: None, own_filter: false };
+        let abilities = Abilities::default();
+        let tools = VmmTools { program, shim: config.shim.clone(), launcher: None, abilities };
         qemu::QemuVm::start(spec, &tools).expect("the VM starts")
     }
 }

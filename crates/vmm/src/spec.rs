@@ -56,8 +56,18 @@ pub struct VmmTools {
     pub shim: PathBuf,
     /// Starts VMMs that have a [`Jail`]; without it they are refused.
     pub launcher: Option<Arc<Launcher>>,
-    /// QEMU was built with a filter of system calls of its own. Debian's microVM build was not.
+    /// What the program can do.
+    pub abilities: Abilities,
+}
+
+/// What a build of QEMU can do and others cannot. None of it, until somebody has looked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// It was built with a filter of system calls of its own. Debian's microVM build was not.
     pub own_filter: bool,
+    /// It emulates several vCPUs at the same time without harm; see
+    /// [`crate::qemu::emulates_in_parallel`].
+    pub emulates_in_parallel: bool,
 }
 
 /// What the firmware hands control to.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use forkd_store::{MachineIdentity, private_directory};
 use forkd_types::{ByteCount, Isolation, SandboxId};
 use forkd_vmm::{
-    Accelerator, Confinement, Driver, Jail, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu,
+    Abilities, Accelerator, Confinement, Driver, Jail, RamBacking, Start, VmSpec, VmmError,
+    VmmTools, qemu,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,9 +59,12 @@ pub(super) async fn choose(config: &EngineConfig) -> Result<Chosen, EngineError>
             }
         }
     };
-    let (tools, isolation) = isolated(config, tools(config, accelerator), accelerator)?;
+    let mut tools = tools(config, accelerator);
+    let vmm_version = qemu::version(&tools.program)?;
+    tools.abilities.emulates_in_parallel = qemu::emulates_in_parallel(&vmm_version);
+    let (tools, isolation) = isolated(config, tools, accelerator)?;
     let identity = MachineIdentity {
-        vmm_version: qemu::version(&tools.program)?,
+        vmm_version,
         accelerator: accelerator.name().to_owned(),
         cpu_model: qemu::cpu_model(accelerator).to_owned(),
     };
@@ -71,7 +75,8 @@ pub(super) async fn choose(config: &EngineConfig) -> Result<Chosen, EngineError>
 /// The programs that a VMM is started with.
 pub(super) fn tools(config: &EngineConfig, accelerator: Accelerator) -> VmmTools {
     let program = config.qemu.clone().unwrap_or_else(|| qemu::default_program(accelerator));
-    VmmTools { program, shim: config.shim.clone(), launcher: None, own_filter: false }
+    let abilities = Abilities::default();
+    VmmTools { program, shim: config.shim.clone(), launcher: None, abilities }
 }
 
 /// Boots an image on KVM, or repeats what was found since the host booted. Any image does: its root

@@ -7,7 +7,7 @@ use qapi::qmp;
 use serde_json::json;
 
 use super::jail::Names;
-use crate::{Accelerator, Disk, DiskOverlay, Start, VmSpec};
+use crate::{Abilities, Accelerator, Disk, DiskOverlay, Start, VmSpec};
 
 /// Sockets that QEMU listens on, in the order in which their descriptors are passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,21 +47,19 @@ pub fn cpu_model(accelerator: Accelerator) -> &'static str {
     }
 }
 
-/// The arguments after the program's name; with QEMU's own filter of system calls if `sandbox`.
-pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners, sandbox: bool) -> Vec<OsString> {
+/// The arguments after the program's name. One that is confined filters its own system calls.
+pub(crate) fn arguments(
+    spec: &VmSpec,
+    listeners: Listeners,
+    abilities: Abilities,
+) -> Vec<OsString> {
     let mut args = Args::default();
     // Tells whose process this is; see `process::processes_in`. Commas in values are doubled.
     // Its threads have names, so that a vCPU's time can be told from the rest.
     let directory = spec.directory.to_string_lossy().replace(',', ",,");
     args.pair("-name", &format!("{directory},debug-threads=on"));
     args.pair("-machine", MACHINE);
-    args.pair(
-        "-accel",
-        &match spec.accelerator {
-            Accelerator::Kvm => "kvm".to_owned(),
-            Accelerator::Tcg => format!("tcg,thread=multi,tb-size={TCG_CACHE_MIB}"),
-        },
-    );
+    args.pair("-accel", &accelerator(spec, abilities));
     args.pair("-cpu", cpu_model(spec.accelerator));
     args.pair("-smp", &spec.vcpus.to_string());
     memory(&mut args, spec);
@@ -94,10 +92,21 @@ pub(crate) fn arguments(spec: &VmSpec, listeners: Listeners, sandbox: bool) -> V
         args.pair("-chardev", &format!("socket,id=monitor{number},fd={fd},server=on,wait=off"));
         args.pair("-mon", &format!("chardev=monitor{number},mode=control"));
     }
-    if sandbox {
+    if spec.confinement.jail.is_some() && abilities.own_filter {
         args.pair("-sandbox", SANDBOX);
     }
     args.0
+}
+
+fn accelerator(spec: &VmSpec, abilities: Abilities) -> String {
+    let at_once = spec.vcpus == 1 || abilities.emulates_in_parallel;
+    match spec.accelerator {
+        Accelerator::Kvm => "kvm".to_owned(),
+        Accelerator::Tcg => {
+            let threads = if at_once { "multi" } else { "single" };
+            format!("tcg,thread={threads},tb-size={TCG_CACHE_MIB}")
+        }
+    }
 }
 
 /// The kernel's command line. An emulated guest is told the frequency of its time stamp counter and
@@ -314,9 +323,14 @@ mod tests {
     }
 
     fn line(spec: &VmSpec) -> String {
+        line_with(spec, Abilities::default())
+    }
+
+    fn line_with(spec: &VmSpec, abilities: Abilities) -> String {
         let network = spec.network_device.then_some(10);
         let monitors = [3, 4, 5, 6, 7];
-        let args = arguments(spec, Listeners { agent: 9, console: 8, network, monitors }, false);
+        let listeners = Listeners { agent: 9, console: 8, network, monitors };
+        let args = arguments(spec, listeners, abilities);
         args.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
@@ -340,6 +354,21 @@ mod tests {
             assert!(line(&booting()).contains(option), "{option}");
             assert!(!line(&spec()).contains(option), "{option}");
         }
+    }
+
+    #[test]
+    fn vcpus_are_emulated_at_the_same_time_only_where_that_is_sound() {
+        let threads = |vcpus, emulates_in_parallel| {
+            let abilities = Abilities { emulates_in_parallel, ..Abilities::default() };
+            let line = line_with(&VmSpec { vcpus, ..spec() }, abilities);
+            line.split("thread=").nth(1).unwrap().split(',').next().unwrap().to_owned()
+        };
+        assert_eq!(threads(2, false), "single");
+        assert_eq!(threads(2, true), "multi");
+        // One vCPU has nobody to race with, and a thread of its own leaves the main loop free.
+        assert_eq!(threads(1, false), "multi");
+        let kvm = line(&VmSpec { accelerator: Accelerator::Kvm, ..spec() });
+        assert!(kvm.contains("-accel kvm") && !kvm.contains("thread="), "{kvm}");
     }
 
     #[test]

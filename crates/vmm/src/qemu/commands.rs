@@ -133,7 +133,7 @@ mod tests {
             program: program.into(),
             shim: "/dev/null".into(),
             launcher: None,
-            own_filter: false,
+            abilities: crate::Abilities::default(),
         };
         for program in ["/nonexistent/qemu", "true"] {
             let error = missing_commands(&tools(program)).unwrap_err();

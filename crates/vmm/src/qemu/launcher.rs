@@ -10,7 +10,7 @@ use forkd_launcher::{Descriptor, Job, LaunchError, Launcher, LauncherConfig};
 use rustix::process::Pid;
 
 use super::{args, jail};
-use crate::{Accelerator, VmmError, VmmTools};
+use crate::{Abilities, Accelerator, VmmError, VmmTools};
 
 /// Gives `tools` a launcher, the program `launcher`. The roots of its VMMs are built on the empty
 /// directory `root`.
@@ -25,8 +25,8 @@ pub fn with_launcher(
 ) -> Result<VmmTools, VmmError> {
     let setup = jail::setup(&tools.program, &tools.shim, accelerator, root)?;
     let launcher = Launcher::start(LauncherConfig { program: launcher, setup })?;
-    let own_filter = filters_itself(&tools.program)?;
-    Ok(VmmTools { launcher: Some(Arc::new(launcher)), own_filter, ..tools })
+    let abilities = Abilities { own_filter: filters_itself(&tools.program)?, ..tools.abilities };
+    Ok(VmmTools { launcher: Some(Arc::new(launcher)), abilities, ..tools })
 }
 
 /// Starts the program of `job`, which has `descriptors` under their numbers, in the cgroups of

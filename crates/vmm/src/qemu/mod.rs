@@ -29,7 +29,7 @@ pub use img::{ConfinedImg, ImgDisks};
 pub use launcher::with_launcher;
 #[cfg(feature = "fuzzing")]
 pub(crate) use monitor::Monitor;
-pub use version::{default_program, version};
+pub use version::{default_program, emulates_in_parallel, version};
 pub use vm::QemuVm;
 
 use crate::{Driver, RunState, Vm, VmSpec, VmmError, VmmTools};

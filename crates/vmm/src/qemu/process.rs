@@ -77,9 +77,8 @@ impl Process {
 
         let cgroup = spec.confinement.cgroup.as_ref().map(Cgroup::make).transpose()?;
         let entrances = cgroup.as_ref().map(Cgroup::entrances).transpose()?.unwrap_or_default();
-        let sandbox = spec.confinement.jail.is_some() && tools.own_filter;
         let start = Beginning {
-            arguments: args::arguments(spec, listeners, sandbox),
+            arguments: args::arguments(spec, listeners, tools.abilities),
             descriptors: sockets.into_iter().zip(numbers).collect(),
             shim: ShimNumbers { socket: shim_number, link: has_link.then_some(shim_number + 2) },
             standard: ends.standard,

@@ -46,6 +46,19 @@ fn parse(text: &str) -> Option<String> {
     version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
 }
 
+/// Whether a QEMU of this version may emulate several vCPUs of one guest at the same time.
+///
+/// Before 8.1 it could keep a translation of code that another vCPU had just changed: it put the
+/// page under watch only after it had read the code (QEMU's commit deba78709ae8). A Linux guest then
+/// runs into a breakpoint that is long gone, for ever and with interrupts off: here 2 of 650 boots
+/// with two vCPUs. Programs that write code themselves are exposed to it too.
+#[must_use]
+pub fn emulates_in_parallel(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let major = numbers.next().unwrap_or(0);
+    (major, numbers.next().unwrap_or(0)) >= (8, 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,5 +69,15 @@ mod tests {
         assert_eq!(parse(debian12).as_deref(), Some("7.2.22"));
         assert_eq!(parse("QEMU emulator version 10.0.2\n").as_deref(), Some("10.0.2"));
         assert_eq!(parse("bash 5.2"), None);
+    }
+
+    #[test]
+    fn only_versions_that_watch_code_before_they_translate_it_emulate_in_parallel() {
+        for sound in ["8.1.0", "8.2.1", "10.0.2", "11.0.50"] {
+            assert!(emulates_in_parallel(sound), "{sound}");
+        }
+        for unsound in ["7.2.22", "8.0.5", "5.1", "", "unknown"] {
+            assert!(!emulates_in_parallel(unsound), "{unsound}");
+        }
     }
 }
