@@ -49,9 +49,9 @@ fn parse(text: &str) -> Option<String> {
 /// Whether a QEMU of this version may emulate several vCPUs of one guest at the same time.
 ///
 /// Before 8.1 it could keep a translation of code that another vCPU had just changed: it put the
-/// page under watch only after it had read the code (QEMU's commit deba78709ae8). A Linux guest then
-/// runs into a breakpoint that is long gone, for ever and with interrupts off: here 2 of 650 boots
-/// with two vCPUs. Programs that write code themselves are exposed to it too.
+/// page under watch only after it had read the code (QEMU's commit deba78709ae8). A Linux guest
+/// then runs into a breakpoint that is long gone, for ever and with interrupts off. Programs that
+/// write code themselves are exposed to it too.
 #[must_use]
 pub fn emulates_in_parallel(version: &str) -> bool {
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
