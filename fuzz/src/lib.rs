@@ -24,6 +24,7 @@ pub mod oci_references;
 pub mod policy_entries;
 pub mod qcow2_header;
 pub mod qmp_replies;
+pub mod recipes;
 
 /// One search.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +38,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "guest_frames", check: guest_frames::check, seeds: guest_frames::seeds },
     Target { name: "guest_messages", check: guest_messages::check, seeds: guest_messages::seeds },
     Target { name: "qmp_replies", check: qmp_replies::check, seeds: qmp_replies::seeds },
@@ -53,6 +54,7 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "oci_documents", check: oci_documents::check, seeds: oci_documents::seeds },
     Target { name: "oci_references", check: oci_references::check, seeds: oci_references::seeds },
     Target { name: "policy_entries", check: policy_entries::check, seeds: policy_entries::seeds },
+    Target { name: "recipes", check: recipes::check, seeds: recipes::seeds },
 ];
 
 #[cfg(test)]
