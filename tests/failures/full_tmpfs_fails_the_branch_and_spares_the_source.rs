@@ -1,5 +1,6 @@
 //! Goal: a full hot directory gives a clear error before anything is written; the source runs on,
-//! the next branch after space is there again works, and nothing of the failed one is left.
+//! also in memory that it has never used; the next branch after space is there again works, and
+//! nothing of the failed one is left.
 //!
 //! The same for the disk: a snapshot stays hot, and becomes durable when there is space again.
 //!
@@ -32,7 +33,13 @@ fn a_branch_without_space_names_the_directory_and_the_next_one_works() {
         let text = error.to_string();
         assert!(text.contains(hot.path().to_str().unwrap()) && text.contains("free"), "{text}");
         assert_eq!(layers(hot.path()), before, "nothing is left of it");
-        assert_eq!(source.sh("echo alive").await, "alive");
+        // Not one page is left, and the guest writes where it has never written.
+        let rest = hot.path().join("rest");
+        SmallTmpfs::fill_up(&rest);
+        source.sh("dd if=/dev/urandom of=/tmp/more bs=1M count=15 2>/dev/null").await;
+        assert_eq!(source.sh("wc -c < /tmp/more").await.trim(), "15728640");
+        source.sh("rm /tmp/more").await;
+        fs::remove_file(&rest).unwrap();
         fs::remove_file(&filler).unwrap();
         let (_, children) = source.branch_into(1).await;
         assert_eq!(children[0].sh("wc -c < /tmp/dirt").await.trim(), "20971520");

@@ -3,10 +3,11 @@
 //! a capture takes what was written since the previous one and little else; and a capture that ends
 //! in any way leaves no page protected.
 //!
-//! Method: a private mapping of a tmpfs file stands for guest RAM. A writer thread stamps ever
-//! higher numbers into both ends of random pages; the pause is a lock that the writer takes for
-//! each stamp. Under it a reference copy is taken. Breaks when a page is released before it is
-//! copied, skipped, or copied twice.
+//! Method: a private mapping of a tmpfs file stands for guest RAM, and every other stretch of it is
+//! zeros without a file, as a child has them. A writer thread stamps ever higher numbers into both
+//! ends of random pages; the pause is a lock that the writer takes for each stamp. Under it a
+//! reference copy is taken. Breaks when a page is released before it is copied, skipped, or copied
+//! twice.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -78,6 +79,9 @@ impl Guest {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         file.set_len(PAGES * 4096).unwrap();
         let ram = Arc::new(PrivateMapping::of(&file, ByteCount::new(PAGES * 4096)).unwrap());
+        for start in (20..PAGES - 20).step_by(40) {
+            ram.map_zeros(PageRun::new(start, 20)).unwrap();
+        }
         let (pause, stop) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
         let writes = Arc::new(AtomicU64::new(0));
         let writer = {

@@ -1,7 +1,7 @@
 //! The library that is preloaded into the VMM process. It does what only that process can do:
 //!
 //! 1. create a userfaultfd (it watches the address space of its creator) and pass it out;
-//! 2. map file ranges copy-on-write at fixed addresses over guest RAM;
+//! 2. map file ranges copy-on-write, and ranges of zeros, at fixed addresses over guest RAM;
 //! 3. filter the system calls of a confined VMM, once it is loaded and before it has read anything;
 //! 4. hold the far end of the network device and pass it out, so that a link lives exactly as
 //!    long as its VMM;
@@ -168,7 +168,11 @@ impl Serving {
             (Some((Operation::Map, mappings)), Some(file)) => {
                 #[cfg(feature = "probe")]
                 probe::keep_layer(file);
-                mappings.iter().try_for_each(|mapping| map_over(file, *mapping))?;
+                mappings.iter().try_for_each(|mapping| map_over(Some(file), *mapping))?;
+                Ok(None)
+            }
+            (Some((Operation::MapZeros, mappings)), None) => {
+                mappings.iter().try_for_each(|mapping| map_over(None, *mapping))?;
                 Ok(None)
             }
             (Some((Operation::NetworkLink, _)), None) => {
@@ -189,25 +193,27 @@ fn reply(connection: &OwnedFd, result: Result<Option<OwnedFd>, Errno>) -> Result
     packet::send(connection, &i32::to_ne_bytes(number), &created)
 }
 
-fn map_over(file: BorrowedFd<'_>, mapping: Mapping) -> Result<(), Errno> {
+/// Maps the file, or zeros if there is none.
+fn map_over(file: Option<BorrowedFd<'_>>, mapping: Mapping) -> Result<(), Errno> {
     let address = usize::try_from(mapping.address).map_err(|_| Errno::INVAL)?;
     let length = usize::try_from(mapping.length).map_err(|_| Errno::INVAL)?;
     if address == 0 || length == 0 || address % 4096 != 0 {
         return Err(Errno::INVAL);
     }
+    let at = std::ptr::without_provenance_mut(address);
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
     // JUSTIFICATION: guest RAM must appear at the address where the VMM already has it.
     // SAFETY: the daemon asks for this only inside the VMM's guest RAM block, while no vCPU runs.
     // That memory is never the target of a Rust reference here, and to QEMU its content is data
     // that the guest may change at any time.
     let mapped = unsafe {
-        rustix::mm::mmap(
-            std::ptr::without_provenance_mut(address),
-            length,
-            ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
-            file,
-            mapping.file_offset,
-        )?
+        match file {
+            Some(file) => {
+                rustix::mm::mmap(at, length, protection, flags, file, mapping.file_offset)?
+            }
+            None => rustix::mm::mmap_anonymous(at, length, protection, flags)?,
+        }
     };
     // Guest RAM does not belong into a core dump of the VMM; failing to say so harms nothing.
     // SAFETY: the range was mapped just now, and the advice does not change its content.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-use forkd_types::{ByteCount, LayerId, PAGE_BYTES, PageIndex, PageRun};
+use forkd_types::{ByteCount, LayerId, PAGE_BYTES, PageIndex, PageRun, limit};
 use rustix::fs::SeekFrom;
 
 use crate::disk::put;
@@ -101,13 +101,15 @@ impl LayerWriter {
         self.seal(Some(below.clone()), stored, zero)
     }
 
-    /// Makes the layer immutable as a base: what was not written is zero.
+    /// Makes the layer immutable as a base: what was not written is zero. Holes of fewer than
+    /// [`limit::HOLE_PAGES_MIN`] pages are filled: each would cost every child a mapping.
     ///
     /// # Errors
-    /// When the index cannot be written.
+    /// When the index cannot be written, or the hot directory is full.
     pub fn seal_base(self) -> Result<Layer, StoreError> {
-        let stored = data_runs(&self.file)
-            .map_err(|source| StoreError::file("find the pages of", self.path(), source))?;
+        let stored = data_runs(&self.file).and_then(|runs| fill_small_holes(&self.file, &runs));
+        let stored =
+            stored.map_err(|source| StoreError::file("find the pages of", self.path(), source))?;
         self.seal(None, stored, Vec::new())
     }
 
@@ -215,6 +217,23 @@ pub(crate) fn data_runs(file: &File) -> io::Result<Vec<PageRun>> {
     Ok(runs)
 }
 
+/// Writes zeros between `runs`, ascending, that are close together. Returns what then has data.
+fn fill_small_holes(file: &File, runs: &[PageRun]) -> io::Result<Vec<PageRun>> {
+    let mut filled: Vec<PageRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        let (start, end) = (run.start.get(), run.end().get());
+        match filled.last_mut() {
+            Some(last) if start - last.end().get() < limit::HOLE_PAGES_MIN => {
+                let hole = PageRun::new(last.end().get(), start - last.end().get());
+                file.write_all_at(&vec![0; hole.bytes().as_usize()], hole.start.byte_offset())?;
+                *last = PageRun::new(last.start.get(), end - last.start.get());
+            }
+            _ => filled.push(*run),
+        }
+    }
+    Ok(filled)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +264,23 @@ mod tests {
         assert_eq!(sealed.index.stored, [PageRun::new(7, 2)]);
         let opened = Layer::open_hot(&files, &sealed.index.id).unwrap();
         assert_eq!(opened.index, sealed.index);
+    }
+
+    #[test]
+    fn small_holes_of_a_base_are_filled_and_large_ones_are_not() {
+        let (_state, _hot, files) = files();
+        let size = ByteCount::from_mib(1);
+        let writer = LayerWriter::create(&files, size, ByteCount::ZERO).unwrap();
+        let file = writer.file().unwrap();
+        for start in [40, 71, 104] {
+            LayerWriter::write_pages(&file, PageIndex::new(start), &[1; 4096]).unwrap();
+        }
+        let sealed = writer.seal_base().unwrap();
+        assert_eq!(sealed.index.stored, [PageRun::new(40, 32), PageRun::new(104, 1)]);
+        assert_eq!(data_runs(&sealed.pages).unwrap(), sealed.index.stored);
+        let mut page = [9; 4096];
+        sealed.pages.read_exact_at(&mut page, 50 * PAGE_BYTES).unwrap();
+        assert_eq!(page, [0; 4096]);
     }
 
     #[test]

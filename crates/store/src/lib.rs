@@ -86,4 +86,4 @@ pub use registry::{
 };
 pub use resolve::{ResolvedRun, resolve};
 pub use space::{allocated_bytes, free_bytes};
-pub use view::{MappingPlan, PlannedRun};
+pub use view::{MappingPlan, PageSource, PlannedRun};

@@ -49,7 +49,7 @@ pub fn resolve(chain: &[&LayerIndex]) -> Result<Vec<ResolvedRun>, StoreError> {
     Ok(resolved)
 }
 
-/// All runs of a delta, ascending. A run of zeros is a hole of its file and mapped like the others.
+/// All runs of a delta, ascending: what it stores, and its zeros, which are holes of its file.
 pub(crate) fn runs_of(index: &LayerIndex) -> Vec<PageRun> {
     let mut runs: Vec<PageRun> = index.stored.iter().chain(&index.zero).copied().collect();
     runs.sort_unstable_by_key(|run| run.start);

@@ -4,7 +4,7 @@
 //! mapping: 2.5 us up to a thousand of them, 6 us from four thousand on. So beside the layers there
 //! may be a *mapping view* of a chain:
 //!
-//! * the resolved runs, so that no index is read when a child starts;
+//! * the runs, so that no index is read when a child starts;
 //! * where those would be more than [`limit::RUNS_PER_VIEW_MAX`], a sparse file that holds all
 //!   pages of the raggedest 2 MiB regions, each of which is then one run.
 //!
@@ -12,6 +12,10 @@
 //! layers   | a | b |a|c|b|a|b| a        |     a, b, c: who has the page
 //! child    | a | b | the view | a       |
 //! ```
+//!
+//! Pages that no layer stores are zeros of the child's own, never a hole of a file: for a page of a
+//! hole that a child touches, even to write it, the kernel takes a page of the hot directory, and
+//! the child dies if there is none.
 //!
 //! A view goes by the name of the chain's top layer: each layer names the one below, so the top
 //! names the chain. It lies in the hot directory only and can be made anew from the layers at any
@@ -32,7 +36,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::{copy_runs, fresh, put, reserve};
 use crate::layer::open_pages;
-use crate::resolve::{ResolvedRun, resolve, within};
+use crate::resolve::{resolve, within};
 use crate::{Layer, StoreError, StoreFiles, space};
 
 /// Pages of one region: what one entry of an upper page table covers.
@@ -41,7 +45,8 @@ const REGION_PAGES: u64 = 512;
 /// What a child maps: runs that cover all of guest RAM, ascending.
 #[derive(Debug)]
 pub struct MappingPlan {
-    /// The files mapped, each laid out like guest RAM.
+    /// The files mapped, each laid out like guest RAM: the chain's layers, base first, and then the
+    /// view.
     pub files: Vec<File>,
     /// The runs.
     pub runs: Vec<PlannedRun>,
@@ -49,14 +54,33 @@ pub struct MappingPlan {
     pub wants_view: bool,
 }
 
-/// Consecutive pages that come from one file.
+/// Consecutive pages that come from one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedRun {
     /// Which pages.
     pub run: PageRun,
-    /// Position of the file in [`MappingPlan::files`]: the chain's layers, base first, and then the
-    /// view.
-    pub file: usize,
+    /// Where they come from.
+    pub source: PageSource,
+}
+
+/// Where pages of a child come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageSource {
+    /// The file at this position of [`MappingPlan::files`], which has every one of them.
+    File(usize),
+    /// Nowhere: they are zero.
+    Zeros,
+}
+
+impl MappingPlan {
+    /// The file that has the pages of `part`, unless they are zero.
+    #[must_use]
+    pub fn file(&self, part: &PlannedRun) -> Option<&File> {
+        match part.source {
+            PageSource::File(number) => self.files.get(number),
+            PageSource::Zeros => None,
+        }
+    }
 }
 
 /// The file beside the pages of a view.
@@ -65,8 +89,8 @@ struct ViewIndex {
     memory: ByteCount,
     layers: Vec<LayerId>,
     has_pages: bool,
-    /// Start, count, file.
-    runs: Vec<(u64, u64, usize)>,
+    /// Start, count, file; no file for zeros.
+    parts: Vec<(u64, u64, Option<usize>)>,
 }
 
 impl ViewIndex {
@@ -98,11 +122,10 @@ impl StoreFiles {
             return Ok(plan);
         }
         let layers = self.open_layers(chain)?;
-        let resolved = resolve_layers(&layers)?;
-        let planned = |part: &ResolvedRun| PlannedRun { run: part.run, file: part.layer };
+        let runs = plan_layers(&layers)?;
         Ok(MappingPlan {
-            wants_view: wants_view(chain, &resolved),
-            runs: resolved.iter().map(planned).collect(),
+            wants_view: wants_view(chain, &runs),
+            runs,
             files: layers.into_iter().map(|layer| layer.pages).collect(),
         })
     }
@@ -128,11 +151,12 @@ impl StoreFiles {
         if index.has_pages {
             files.push(open(&self.view_pages(top))?);
         }
-        let planned = |(start, count, file): &(u64, u64, usize)| {
-            (*file < files.len())
-                .then(|| PlannedRun { run: PageRun::new(*start, *count), file: *file })
+        let planned = |&(start, count, file): &(u64, u64, Option<usize>)| {
+            let source = file.map_or(PageSource::Zeros, PageSource::File);
+            let known = file.is_none_or(|file| file < files.len());
+            known.then(|| PlannedRun { run: PageRun::new(start, count), source })
         };
-        let runs = index.runs.iter().map(planned).collect::<Option<Vec<_>>>()?;
+        let runs = index.parts.iter().map(planned).collect::<Option<Vec<_>>>()?;
         Some(MappingPlan { files, runs, wants_view: false })
     }
 
@@ -146,25 +170,27 @@ impl StoreFiles {
             return Ok(());
         }
         let layers = self.open_layers(chain)?;
-        let resolved = resolve_layers(&layers)?;
-        if !wants_view(chain, &resolved) {
+        let direct = plan_layers(&layers)?;
+        if !wants_view(chain, &direct) {
             return Ok(());
         }
-        let regions = regions_to_copy(&resolved, limit::RUNS_PER_VIEW_MAX);
+        let view = PageSource::File(layers.len());
+        let regions = regions_to_copy(&direct, view, limit::RUNS_PER_VIEW_MAX);
         if !regions.is_empty() {
-            self.write_view_pages(top, &layers, &resolved, &regions)?;
+            self.write_view_pages(top, &layers, &direct, &regions)?;
         }
-        let runs = consolidated(&resolved, &regions);
+        let entry = |part: &PlannedRun| {
+            let file = match part.source {
+                PageSource::File(number) => Some(number),
+                PageSource::Zeros => None,
+            };
+            (part.run.start.get(), part.run.count.get(), file)
+        };
         let index = ViewIndex {
             memory: layers[0].index.memory,
             layers: chain.to_vec(),
             has_pages: !regions.is_empty(),
-            runs: runs
-                .iter()
-                .map(|(run, layer)| {
-                    (run.start.get(), run.count.get(), layer.unwrap_or(layers.len()))
-                })
-                .collect(),
+            parts: consolidated(&direct, view, &regions).iter().map(entry).collect(),
         };
         let path = self.view_index(top);
         put(&path, |path| fs::write(path, index.encode()?))
@@ -175,24 +201,25 @@ impl StoreFiles {
         &self,
         top: &LayerId,
         layers: &[Layer],
-        resolved: &[ResolvedRun],
+        direct: &[PlannedRun],
         regions: &BTreeSet<u64>,
     ) -> Result<(), StoreError> {
-        let mut parts: Vec<(usize, Vec<PageRun>)> = Vec::new();
-        for part in resolved {
-            for (piece, _) in pieces(part.run).filter(|(_, region)| regions.contains(region)) {
-                parts.push((part.layer, within(&layers[part.layer].index.stored, piece)));
-            }
+        let mut copied: Vec<(PageSource, PageRun)> = Vec::new();
+        for part in direct {
+            let inside = pieces(part.run).filter(|(_, region)| regions.contains(region));
+            copied.extend(inside.map(|(piece, _)| (part.source, piece)));
         }
-        let expected = parts.iter().flat_map(|(_, runs)| runs).map(|run| run.bytes()).sum();
-        space::require(self.hot(), expected)?;
+        space::require(self.hot(), copied.iter().map(|(_, run)| run.bytes()).sum())?;
         let path = self.view_pages(top);
         let write = |path: &Path| {
             let file = fresh(path)?;
             file.set_len(layers[0].index.memory.get())?;
-            for (layer, runs) in &parts {
-                reserve(&file, runs)?;
-                copy_runs(&layers[*layer].pages, &file, runs)?;
+            for (source, run) in &copied {
+                // Zeros too: a view has no holes where it is mapped.
+                reserve(&file, &[*run])?;
+                if let PageSource::File(layer) = source {
+                    copy_runs(&layers[*layer].pages, &file, &[*run])?;
+                }
             }
             fs::set_permissions(path, fs::Permissions::from_mode(0o400))
         };
@@ -204,12 +231,36 @@ impl StoreFiles {
     }
 }
 
-fn resolve_layers(layers: &[Layer]) -> Result<Vec<ResolvedRun>, StoreError> {
-    resolve(&layers.iter().map(|layer| &layer.index).collect::<Vec<_>>())
+/// What a child maps without a view.
+fn plan_layers(layers: &[Layer]) -> Result<Vec<PlannedRun>, StoreError> {
+    let resolved = resolve(&layers.iter().map(|layer| &layer.index).collect::<Vec<_>>())?;
+    let mut planned = Vec::with_capacity(resolved.len());
+    for part in resolved {
+        let (mut at, end) = (part.run.start.get(), part.run.end().get());
+        for stored in within(&layers[part.layer].index.stored, part.run) {
+            push(&mut planned, at, stored.start.get(), PageSource::Zeros);
+            at = stored.end().get();
+            push(&mut planned, stored.start.get(), at, PageSource::File(part.layer));
+        }
+        push(&mut planned, at, end, PageSource::Zeros);
+    }
+    Ok(planned)
 }
 
-fn wants_view(chain: &[LayerId], resolved: &[ResolvedRun]) -> bool {
-    chain.len() > limit::LAYERS_READ_AT_START_MAX || resolved.len() > limit::RUNS_PER_VIEW_MAX
+/// Appends the pages from `start` to `end`, if there are any.
+fn push(planned: &mut Vec<PlannedRun>, start: u64, end: u64, source: PageSource) {
+    if start == end {
+        return;
+    }
+    let run = PageRun::new(start, end - start);
+    match planned.last_mut() {
+        Some(last) if last.source == source => last.run.count += run.count,
+        _ => planned.push(PlannedRun { run, source }),
+    }
+}
+
+fn wants_view(chain: &[LayerId], direct: &[PlannedRun]) -> bool {
+    chain.len() > limit::LAYERS_READ_AT_START_MAX || direct.len() > limit::RUNS_PER_VIEW_MAX
 }
 
 /// `run` cut at the borders of regions, each piece with its region.
@@ -224,11 +275,12 @@ fn pieces(run: PageRun) -> impl Iterator<Item = (PageRun, u64)> {
     })
 }
 
-/// As few regions as give at most `most` runs, the raggedest first.
-fn regions_to_copy(resolved: &[ResolvedRun], most: usize) -> BTreeSet<u64> {
+/// As few regions as give at most `most` runs, the raggedest first. Where even all of them do not,
+/// stretches of zeros that are larger than a region come on top.
+fn regions_to_copy(direct: &[PlannedRun], view: PageSource, most: usize) -> BTreeSet<u64> {
     // A run that begins inside a region is one that copying the region saves.
     let mut saved: BTreeMap<u64, usize> = BTreeMap::new();
-    for part in resolved {
+    for part in direct {
         let start = part.run.start.get();
         if !start.is_multiple_of(REGION_PAGES) {
             *saved.entry(start / REGION_PAGES).or_default() += 1;
@@ -237,7 +289,7 @@ fn regions_to_copy(resolved: &[ResolvedRun], most: usize) -> BTreeSet<u64> {
     let mut order: Vec<(usize, u64)> = saved.into_iter().map(|(region, n)| (n, region)).collect();
     order.sort_unstable_by(|a, b| b.cmp(a));
     let first = |count: usize| order[..count].iter().map(|(_, region)| *region).collect();
-    let enough = |count: usize| consolidated(resolved, &first(count)).len() <= most;
+    let enough = |count: usize| consolidated(direct, view, &first(count)).len() <= most;
     let (mut low, mut high) = (0, order.len());
     while low < high {
         let middle = usize::midpoint(low, high);
@@ -247,36 +299,32 @@ fn regions_to_copy(resolved: &[ResolvedRun], most: usize) -> BTreeSet<u64> {
         return first(low);
     }
     // Even with every region that a run begins in, the borders of regions are too many.
-    let pages = resolved.last().map_or(0, |part| part.run.end().get());
-    (0..pages.div_ceil(REGION_PAGES)).collect()
+    let has_pages = |part: &&PlannedRun| part.source != PageSource::Zeros;
+    let touched = |part: &PlannedRun| {
+        part.run.start.get() / REGION_PAGES..part.run.end().get().div_ceil(REGION_PAGES)
+    };
+    direct.iter().filter(has_pages).flat_map(touched).collect()
 }
 
-/// `resolved` with `regions` taken from the view (none) instead of a layer.
+/// `direct` with `regions` taken from the view.
 fn consolidated(
-    resolved: &[ResolvedRun],
+    direct: &[PlannedRun],
+    view: PageSource,
     regions: &BTreeSet<u64>,
-) -> Vec<(PageRun, Option<usize>)> {
-    let mut result: Vec<(PageRun, Option<usize>)> = Vec::new();
-    let mut push = |piece: PageRun, file: Option<usize>| match result.last_mut() {
-        Some((run, last)) if *last == file => run.count += piece.count,
-        _ => result.push((piece, file)),
-    };
-    for part in resolved {
+) -> Vec<PlannedRun> {
+    let mut result = Vec::new();
+    for part in direct {
         let (start, end) = (part.run.start.get(), part.run.end().get());
         let mut at = start;
         let touched = start / REGION_PAGES..end.div_ceil(REGION_PAGES);
         for region in regions.range(touched) {
             let first = (region * REGION_PAGES).max(at);
             let stop = ((region + 1) * REGION_PAGES).min(end);
-            if at < first {
-                push(PageRun::new(at, first - at), Some(part.layer));
-            }
-            push(PageRun::new(first, stop - first), None);
+            push(&mut result, at, first, part.source);
+            push(&mut result, first, stop, view);
             at = stop;
         }
-        if at < end {
-            push(PageRun::new(at, end - at), Some(part.layer));
-        }
+        push(&mut result, at, end, part.source);
     }
     result
 }
@@ -284,6 +332,9 @@ fn consolidated(
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::FileExt;
+
+    use forkd_sys::mapping::PrivateMapping;
+    use forkd_types::PageIndex;
 
     use super::*;
     use crate::files::temporary_store;
@@ -300,16 +351,25 @@ mod tests {
     }
 
     /// A chain's runs over `pages` pages, `runs` at most.
-    fn ragged(dice: &mut Dice, pages: u64, runs: u64) -> Vec<ResolvedRun> {
+    fn ragged(dice: &mut Dice, pages: u64, runs: u64) -> Vec<PlannedRun> {
         let mut cuts: BTreeSet<u64> = (0..runs - 1).map(|_| 1 + dice.below(pages - 1)).collect();
         cuts.insert(pages);
         let mut at = 0;
         let part = |(number, cut): (usize, u64)| {
             let run = PageRun::new(at, cut - at);
             at = cut;
-            ResolvedRun { run, layer: number % 2 }
+            let sources = [PageSource::File(0), PageSource::Zeros, PageSource::File(1)];
+            PlannedRun { run, source: sources[number % 3] }
         };
         cuts.into_iter().enumerate().map(part).collect()
+    }
+
+    /// Runs of zeros that can hold a whole region.
+    fn zero_stretches(direct: &[PlannedRun]) -> usize {
+        let large = |part: &&PlannedRun| {
+            part.source == PageSource::Zeros && part.run.count.get() >= REGION_PAGES
+        };
+        direct.iter().filter(large).count()
     }
 
     #[test]
@@ -318,20 +378,24 @@ mod tests {
         for (pages, runs) in
             [(1, 2), (600, 2), (1 << 16, 1000), (1 << 16, 20_000), (1 << 18, 9_000)]
         {
-            let resolved = ragged(&mut dice, pages.max(2), runs);
+            let direct = ragged(&mut dice, pages.max(2), runs);
+            let view = PageSource::File(2);
             for most in [1, 50, 1024] {
-                let regions = regions_to_copy(&resolved, most);
-                let planned = consolidated(&resolved, &regions);
-                assert!(planned.len() <= most, "{} of {most}", planned.len());
-                assert!(resolved.len() > most || regions.is_empty(), "copied for nothing");
-                let (mut at, mut parts) = (0, resolved.iter().peekable());
-                for (run, layer) in planned {
+                let regions = regions_to_copy(&direct, view, most);
+                let planned = consolidated(&direct, view, &regions);
+                let bound = most + 2 * zero_stretches(&direct);
+                assert!(planned.len() <= bound, "{} of {bound}", planned.len());
+                assert!(direct.len() > most || regions.is_empty(), "copied for nothing");
+                let (mut at, mut parts) = (0, direct.iter().peekable());
+                for PlannedRun { run, source } in planned {
                     assert_eq!(run.start.get(), at, "no gap, no overlap");
                     at = run.end().get();
-                    let Some(layer) = layer else { continue };
+                    if source == view {
+                        continue;
+                    }
                     while parts.next_if(|part| part.run.end() <= run.start).is_some() {}
                     let part = parts.peek().unwrap();
-                    assert!(part.layer == layer && run.end() <= part.run.end(), "{run:?}");
+                    assert!(part.source == source && run.end() <= part.run.end(), "{run:?}");
                 }
                 assert_eq!(at, pages.max(2));
             }
@@ -341,15 +405,17 @@ mod tests {
     #[test]
     fn only_the_ragged_regions_are_copied() {
         // Two regions of a hundred are full of short runs.
-        let base = ResolvedRun { run: PageRun::new(0, 10 * REGION_PAGES), layer: 0 };
-        let mut resolved = vec![base];
+        let of = |start, count, file| PlannedRun {
+            run: PageRun::new(start, count),
+            source: PageSource::File(file),
+        };
+        let mut direct = vec![of(0, 10 * REGION_PAGES, 0)];
         for page in 10 * REGION_PAGES..12 * REGION_PAGES {
-            let layer = usize::from(page.is_multiple_of(2));
-            resolved.push(ResolvedRun { run: PageRun::new(page, 1), layer });
+            direct.push(of(page, 1, usize::from(page.is_multiple_of(2))));
         }
-        let rest = PageRun::new(12 * REGION_PAGES, 88 * REGION_PAGES);
-        resolved.push(ResolvedRun { run: rest, layer: 0 });
-        assert_eq!(regions_to_copy(&resolved, 100), BTreeSet::from([10, 11]));
+        direct.push(of(12 * REGION_PAGES, 88 * REGION_PAGES, 0));
+        let regions = regions_to_copy(&direct, PageSource::File(2), 100);
+        assert_eq!(regions, BTreeSet::from([10, 11]));
     }
 
     struct Store {
@@ -391,8 +457,9 @@ mod tests {
             let mut memory = Vec::new();
             for planned in &plan.runs {
                 let mut bytes = vec![0; planned.run.bytes().as_usize()];
-                let file = &plan.files[planned.file];
-                file.read_exact_at(&mut bytes, planned.run.start.byte_offset()).unwrap();
+                if let Some(file) = plan.file(planned) {
+                    file.read_exact_at(&mut bytes, planned.run.start.byte_offset()).unwrap();
+                }
                 memory.extend(bytes);
             }
             memory
@@ -412,6 +479,29 @@ mod tests {
         let mut want = vec![0; 32 << 20];
         flat.pages.read_exact_at(&mut want, 0).unwrap();
         assert!(Store::memory(&direct) == want && Store::memory(&viewed) == want);
+    }
+
+    #[test]
+    fn no_page_that_a_child_touches_takes_room_in_the_hot_directory() {
+        use std::os::unix::fs::MetadataExt;
+        let store = store();
+        let touched = |plan: &MappingPlan| {
+            let blocks = || plan.files.iter().map(|file| file.metadata().unwrap().blocks()).sum();
+            let before: u64 = blocks();
+            for planned in &plan.runs {
+                let Some(file) = plan.file(planned) else { continue };
+                let mapping = PrivateMapping::of(file, ByteCount::from_mib(32)).unwrap();
+                for page in planned.run.start.get()..planned.run.end().get() {
+                    mapping.store(PageIndex::new(page), 0, 7);
+                }
+            }
+            blocks() - before
+        };
+        assert_eq!(touched(&store.plan()), 0, "layers");
+        assert!(store.plan().runs.iter().any(|part| part.source == PageSource::Zeros));
+        store.files.make_view(&store.chain).unwrap();
+        assert!(!store.plan().wants_view);
+        assert_eq!(touched(&store.plan()), 0, "layers and a view");
     }
 
     #[test]

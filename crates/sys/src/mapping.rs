@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forkd_types::{ByteCount, PAGE_BYTES, PageIndex};
+use forkd_types::{ByteCount, PAGE_BYTES, PageIndex, PageRun};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// A copy-on-write view of a file, usable from several threads: all access is atomic and word-wise.
@@ -35,6 +35,30 @@ impl PrivateMapping {
             )
         }?;
         Ok(Self { address: base.expose_provenance(), length })
+    }
+
+    /// Maps zeros over `run`, as a VMM has them where no layer stores a page.
+    ///
+    /// # Errors
+    /// When the run is empty or outside the mapping, or the system refuses.
+    pub fn map_zeros(&self, run: PageRun) -> io::Result<()> {
+        if run.count.get() == 0 || run.end().byte_offset() > self.length as u64 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let length = run.bytes().as_usize();
+        let at = usize::try_from(run.start.byte_offset()).map_err(io::Error::other)?;
+        let address = std::ptr::with_exposed_provenance_mut(self.address + at);
+        // SAFETY: the range lies within this live mapping (checked above), of which no reference is
+        // handed out: every access goes through an atomic that lives for one call.
+        unsafe {
+            rustix::mm::mmap_anonymous(
+                address,
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::FIXED,
+            )
+        }?;
+        Ok(())
     }
 
     /// Address of the first byte.

@@ -1,13 +1,14 @@
 //! Which pages of another process's mapping are private to it.
 //!
 //! In a private file mapping, a page that was written is anonymous; a page that was not still
-//! belongs to the file. So the private pages *are* the pages written since the mapping was made:
-//! no dirty log is needed from the VMM or from KVM.
+//! belongs to the file. In a private mapping of zeros, a page that was only read is the kernel's
+//! page of zeros. So the private pages *are* the pages written since the mapping was made: no dirty
+//! log is needed from the VMM or from KVM.
 //!
 //! `PAGEMAP_SCAN` (Linux 6.7, `Documentation/admin-guide/mm/pagemap.rst`) answers in ranges; older
-//! kernels have only `/proc/PID/pagemap`, one word a page. Swapped-out pages count as private: only
-//! anonymous pages of such a mapping go to swap (a tmpfs page in swap has no page-table entry
-//! here).
+//! kernels have only `/proc/PID/pagemap`, one word a page, in which a page of zeros that was read
+//! looks like a private one. Swapped-out pages count as private: only anonymous pages of such a
+//! mapping go to swap (a tmpfs page in swap has no page-table entry here).
 
 use std::fs::File;
 use std::io;
@@ -21,6 +22,7 @@ const PAGEMAP_SCAN: libc::c_ulong = 0xC060_6610;
 const PAGE_IS_FILE: u64 = 1 << 2;
 const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_SWAPPED: u64 = 1 << 4;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
 
 /// In a `/proc/PID/pagemap` word: page is present, swapped, file-backed or shared.
 const WORD_PRESENT: u64 = 1 << 63;
@@ -182,9 +184,10 @@ impl PrivatePageScanner {
                 end: range.end,
                 vec: self.regions.as_mut_ptr().addr() as u64,
                 vec_len: self.regions.len() as u64,
-                // Private: not file-backed, and present or swapped.
-                category_inverted: PAGE_IS_FILE,
-                category_mask: PAGE_IS_FILE,
+                // Private: not file-backed, not the page of zeros that all processes share, and
+                // present or swapped.
+                category_inverted: PAGE_IS_FILE | PAGE_IS_PFNZERO,
+                category_mask: PAGE_IS_FILE | PAGE_IS_PFNZERO,
                 category_anyof_mask: match swapped {
                     Swapped::Included => PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
                     Swapped::Excluded => PAGE_IS_PRESENT,
@@ -304,6 +307,32 @@ mod tests {
             ran += 1;
         }
         assert!(ran >= 1);
+    }
+
+    #[test]
+    fn a_page_of_zeros_that_was_only_read_is_not_private() {
+        let me = rustix::process::getpid();
+        let mut scanner = PrivatePageScanner::of(me).unwrap();
+        if scanner.method() != ScanMethod::Ioctl {
+            return;
+        }
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.set_len(10 * PAGE).unwrap();
+        let length = forkd_types::ByteCount::new(10 * PAGE);
+        let mapping = crate::mapping::PrivateMapping::of(&file, length).unwrap();
+        mapping.map_zeros(forkd_types::PageRun::new(2, 6)).unwrap();
+        for page in 0..10 {
+            let page = forkd_types::PageIndex::new(page);
+            assert_eq!(mapping.load(page, 0), 0);
+            if [3, 4, 9].contains(&page.get()) {
+                mapping.store(page, 0, 0);
+            }
+        }
+        let (start, mut found) = (mapping.address(), Vec::new());
+        let range = AddressRange { start, end: start + 10 * PAGE };
+        scanner.scan(range, Swapped::Included, &mut found).unwrap();
+        let pages = |from, to| AddressRange { start: start + from * PAGE, end: start + to * PAGE };
+        assert_eq!(found, [pages(3, 5), pages(9, 10)]);
     }
 
     #[test]

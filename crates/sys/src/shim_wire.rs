@@ -36,6 +36,8 @@ pub enum Operation {
     Map = 2,
     /// Send back the far end of the VMM's network device.
     NetworkLink = 3,
+    /// Map ranges of zeros over existing memory; their offsets do not matter.
+    MapZeros = 4,
 }
 
 impl Operation {
@@ -46,19 +48,20 @@ impl Operation {
             1 => Some(Self::Userfaultfd),
             2 => Some(Self::Map),
             3 => Some(Self::NetworkLink),
+            4 => Some(Self::MapZeros),
             _ => None,
         }
     }
 }
 
-/// One range of the attached file, to be mapped at a fixed address.
+/// One range, to be mapped at a fixed address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
     /// Where in the VMM's address space.
     pub address: u64,
     /// How many bytes.
     pub length: u64,
-    /// Where in the file.
+    /// Where in the attached file.
     pub file_offset: u64,
 }
 

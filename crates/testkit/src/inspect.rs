@@ -53,11 +53,14 @@ impl Lab {
     pub async fn wait_state(&self, id: &SandboxId, wanted: SandboxState) {
         let begun = Instant::now();
         loop {
-            let state = self.engine.sandbox(id).expect("the sandbox is known").state;
+            let shown = self.engine.sandbox(id).expect("the sandbox is known");
+            let (state, error) = (shown.state, shown.error.unwrap_or_default());
             if state == wanted {
                 return;
             }
-            assert!(begun.elapsed() < SOON, "{id} is {state}, not {wanted}");
+            // No state follows on this one.
+            let never = state == SandboxState::Dead || begun.elapsed() >= SOON;
+            assert!(!never, "{id} is {state}, not {wanted}: {error}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

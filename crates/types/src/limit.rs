@@ -70,6 +70,10 @@ pub const RUNS_MAPPED_MAX: usize = 16_384;
 /// Mapped runs of one child once the view of its chain is made: as many as cost a child 2.5 ms.
 pub const RUNS_PER_VIEW_MAX: usize = 1024;
 
+/// Pages of a hole of a base that children map as zeros; smaller ones are filled: up to 124 KiB for
+/// a mapping less.
+pub const HOLE_PAGES_MIN: u64 = 32;
+
 /// Layers whose indexes are read when a child starts; the runs of deeper chains are kept resolved.
 pub const LAYERS_READ_AT_START_MAX: usize = 8;
 

@@ -1,7 +1,7 @@
 //! The daemon's end of the shim's socket.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,11 +13,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use crate::{GuestRam, VmmError};
 
-/// Pages of guest RAM that come from a file; the file is laid out like guest RAM.
+/// Pages of guest RAM and where they come from.
 #[derive(Debug, Clone, Copy)]
 pub struct MappedRun<'a> {
-    /// The layer's file.
-    pub file: BorrowedFd<'a>,
+    /// A layer's file, which is laid out like guest RAM. None: they are zero. A hole of the file
+    /// would read as zeros too, but the file system would need room for each of its pages that the
+    /// guest touches, and the guest would die where there is none.
+    pub file: Option<BorrowedFd<'a>>,
     /// Which pages: of guest RAM and, at the same offset, of the file.
     pub run: PageRun,
 }
@@ -97,8 +99,8 @@ impl ShimClient {
     pub fn map(&mut self, ram: GuestRam, runs: &[MappedRun<'_>]) -> Result<(), VmmError> {
         let mut rest = runs;
         while let Some(first) = rest.first() {
-            let file = std::os::fd::AsRawFd::as_raw_fd(&first.file);
-            let same = |run: &&MappedRun<'_>| std::os::fd::AsRawFd::as_raw_fd(&run.file) == file;
+            let number = |run: &MappedRun<'_>| run.file.map(|file| file.as_raw_fd());
+            let same = |run: &&MappedRun<'_>| number(run) == number(first);
             let count =
                 rest.iter().take(shim_wire::MAPPINGS_PER_REQUEST_MAX).take_while(same).count();
             let (now, later) = rest.split_at(count);
@@ -110,7 +112,8 @@ impl ShimClient {
                     file_offset: mapped.run.start.byte_offset(),
                 })
                 .collect();
-            self.request("map a layer", Operation::Map, &mappings, Some(first.file))?;
+            let operation = if first.file.is_some() { Operation::Map } else { Operation::MapZeros };
+            self.request("map a layer", operation, &mappings, first.file)?;
             rest = later;
         }
         Ok(())

@@ -185,11 +185,11 @@ impl Lifecycle {
         let mut runs: Vec<MappedRun<'_>> = plan
             .runs
             .iter()
-            .map(|part| MappedRun { file: plan.files[part.file].as_fd(), run: part.run })
+            .map(|part| MappedRun { file: plan.file(part).map(AsFd::as_fd), run: part.run })
             .collect();
         // Grouped by file: each group is one request to the shim. The runs do not overlap, so their
         // order is free.
-        runs.sort_by_key(|run| (run.file.as_raw_fd(), run.run.start));
+        runs.sort_by_key(|run| (run.file.map(|file| file.as_raw_fd()), run.run.start));
         Ok(machine.vm.map(&runs)?)
     }
 }

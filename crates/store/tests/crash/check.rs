@@ -198,7 +198,9 @@ impl Scene {
         for part in &plan.runs {
             for page in part.run.start.get()..part.run.end().get() {
                 let mut found = vec![0; PAGE];
-                plan.files[part.file].read_exact_at(&mut found, page * PAGE as u64).unwrap();
+                if let Some(file) = plan.file(part) {
+                    file.read_exact_at(&mut found, page * PAGE as u64).unwrap();
+                }
                 let page = usize::try_from(page).unwrap();
                 let wanted = page_bytes(content.memory[page], page);
                 assert!(found == wanted, "{what}: {tag}: page {page} is another");

@@ -101,7 +101,8 @@ impl Machine {
         file.set_len(spec.memory.get())?;
         let mut page = vec![0; usize::try_from(PAGE_BYTES).unwrap_or(4096)];
         for mapped in runs {
-            let from = File::from(mapped.file.try_clone_to_owned()?);
+            let Some(from) = mapped.file else { continue };
+            let from = File::from(from.try_clone_to_owned()?);
             for number in 0..mapped.run.count.get() {
                 let at = (mapped.run.start.get() + number) * PAGE_BYTES;
                 from.read_exact_at(&mut page, at)?;
