@@ -128,7 +128,11 @@ impl Lifecycle {
     }
 
     /// The image, which is pulled and made into a disk if it is a reference.
-    async fn image(&self, image: &TemplateImage, steps: &Steps<'_>) -> Result<Image, EngineError> {
+    async fn image(
+        self: &Arc<Self>,
+        image: &TemplateImage,
+        steps: &Steps<'_>,
+    ) -> Result<Image, EngineError> {
         let images = &self.host.images;
         let reference = match image {
             TemplateImage::Named(name) => return images.find(name),
@@ -140,8 +144,31 @@ impl Lifecycle {
         let pulled = pulled?;
         steps.begin("make the disk")?;
         let image = images.pulled.with_disk(pulled, steps.operation.watcher()).await;
+        self.remove_unused_disks().await;
         steps.operation.check()?;
         image
+    }
+
+    /// Removes disks of pulled images that no snapshot and no sandbox builds on.
+    async fn remove_unused_disks(self: &Arc<Self>) {
+        let this = Arc::clone(self);
+        let work = move || {
+            // A sandbox may outlive its snapshot. What its machine consists of names its image.
+            let sandboxes = match this.sandboxes.rows() {
+                Ok(rows) => rows,
+                Err(error) => return tracing::warn!(%error, "unused disks of images stay"),
+            };
+            let snapshots = this.snapshots.catalog.list();
+            let of_sandboxes = sandboxes.iter().filter_map(|row| row.machine.as_ref());
+            let machines: Vec<&String> = of_sandboxes.collect();
+            this.host.images.pulled.remove_unused(|id| {
+                snapshots.iter().any(|row| row.manifest.image_hash == id)
+                    || machines.iter().any(|machine| machine.contains(id))
+            });
+        };
+        if let Err(error) = blocking(work).await {
+            tracing::error!(%error, "removing unused disks died");
+        }
     }
 
     fn spec_of(
