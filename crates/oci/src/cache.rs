@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use forkd_types::ByteCount;
 use tempfile::NamedTempFile;
 
 use crate::docker::Docker;
@@ -97,6 +98,7 @@ impl Cache {
             let problem = "its manifest and its configuration have different numbers of layers";
             return Err(OciError::damaged(image, problem));
         }
+        self.require_room(&image, &manifest.layers)?;
         let total = manifest.layers.iter().map(|layer| layer.size).sum();
         let (mut done, mut layers) = (0, Vec::new());
         for layer in &manifest.layers {
@@ -110,6 +112,27 @@ impl Cache {
             _ => image,
         };
         Ok(Pulled { name, id: manifest.config.digest, config, layers })
+    }
+
+    /// Refuses an image whose layers do not fit before any of them is fetched.
+    fn require_room(&self, image: &str, layers: &[Descriptor]) -> Result<(), OciError> {
+        let had = |path: PathBuf| fs::metadata(path).map_or(0, |facts| facts.len());
+        let missing = |layer: &Descriptor| {
+            let hex = layer.digest.hex();
+            match self.directory.join("blobs").join(&hex).exists() {
+                true => 0,
+                false => layer.size.saturating_sub(had(self.directory.join("partial").join(hex))),
+            }
+        };
+        let needed = ByteCount::new(layers.iter().map(missing).sum());
+        let stat = rustix::fs::statvfs(&self.directory)
+            .map_err(|errno| OciError::file(&self.directory)(errno.into()))?;
+        let free = ByteCount::new(stat.f_bavail * stat.f_frsize);
+        if needed <= free {
+            return Ok(());
+        }
+        let (what, directory) = (image.to_owned(), self.directory.clone());
+        Err(OciError::NoRoom { what, directory, needed, free })
     }
 
     /// One blob, fetched if it is not here.

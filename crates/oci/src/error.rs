@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use forkd_types::ByteCount;
+
 use crate::{Digest, ReferenceError};
 
 /// Why an image cannot be had.
@@ -81,6 +83,21 @@ pub enum OciError {
         what: String,
         /// The limit.
         max: String,
+    },
+    /// The layers do not fit.
+    #[error(
+        "there is no room for {what} in `{directory}`: {needed} are needed and {free} are free; \
+         make room, or remove snapshots"
+    )]
+    NoRoom {
+        /// The image.
+        what: String,
+        /// Where its layers are kept.
+        directory: PathBuf,
+        /// Bytes that are still to be fetched.
+        needed: ByteCount,
+        /// Bytes that are free.
+        free: ByteCount,
     },
     /// A kind of thing that is not understood.
     #[error("{what} is not supported; {remedy}")]

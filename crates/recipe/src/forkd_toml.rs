@@ -163,6 +163,9 @@ fn program(words: Words) -> Result<Command, Refusal> {
         Command::Args(args) if args.first().is_none_or(String::is_empty) => {
             refuse("the program has no name", "write [\"PROGRAM\", \"ARGUMENT\"]")
         }
+        Command::Shell(line) if line.trim().is_empty() => {
+            refuse("the command is empty", "write the line that the shell shall run")
+        }
         command => Ok(command),
     }
 }
@@ -271,6 +274,7 @@ ready = { port = 8000, timeout_secs = 5 }
             ("from = \"a\"\n[[step]]", 2),
             ("from = \"a\"\n[[step]]\nrun = \"x\"\nuser = \"y\"", 2),
             ("from = \"a\"\n[[step]]\nrun = []", 2),
+            ("from = \"a\"\n[[step]]\nrun = \" \"", 2),
             ("from = \"a\"\n[[step]]\ncopy = \"x\"", 2),
             ("from = \"a\"\n[[step]]\nrun = \"x\"\nto = \"/y\"", 2),
             ("from = \"a\"\n[[step]]\ncopy = \"x\"\nto = \"/y\"\nmode = \"9\"", 2),

@@ -3,7 +3,7 @@
 use forkd_oci::OciError;
 use tar::EntryType;
 
-use crate::image::{Layer, Layout, disk_of, make};
+use crate::image::{Layer, Layout, disk_of, make, pull};
 
 #[test]
 fn upper_layers_replace_and_hide_what_is_below() {
@@ -167,6 +167,25 @@ fn bytes_that_are_not_what_their_document_names_are_refused() {
     });
     for error in [layer, config, unpacked] {
         assert!(matches!(error, OciError::Digest { .. }), "{error}");
+    }
+}
+
+#[test]
+fn layers_for_which_there_is_no_room_are_refused_before_any_is_fetched() {
+    let layers = (0..200).map(|number| Layer::new().file("f", [number]).finish()).collect();
+    let mut layout = Layout::new(layers);
+    let mut manifest = layout.manifest.clone();
+    for layer in manifest["layers"].as_array_mut().unwrap() {
+        layer["size"] = (60_u64 << 30).into();
+    }
+    layout.publish(manifest);
+    let folder = tempfile::tempdir().unwrap();
+    let error = pull(&layout.reference(), folder.path()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, OciError::NoRoom { .. }), "{text}");
+    assert!(text.contains(&layout.reference()) && text.contains("are free"), "{text}");
+    for kept in ["blobs", "partial"] {
+        assert_eq!(std::fs::read_dir(folder.path().join(kept)).unwrap().count(), 0, "{kept}");
     }
 }
 
