@@ -2,20 +2,28 @@
 //! the control interface, and in place of E2B's agent in the guest its calls and file addresses.
 //!
 //! ```text
-//! target   to what a request goes      control  create, list, end, fork, pause, snapshots
-//! id       names of sandboxes          envd     programs and files of one sandbox
-//! secret   keys and tokens             connect  framing of calls
-//! record   what is kept of each one    failure  errors, in the forms that clients read
+//! server   what requests share         control  create, list, end, fork, pause, snapshots
+//! target   to what a request goes      envd     programs and files of one sandbox
+//! id       names of sandboxes          connect  framing of calls
+//! secret   keys and tokens             failure  errors, in the forms that clients read
+//! record   what is kept of each one    signature  addresses of files that need no token
 //! ```
 //!
-//! Guarantees: nothing secret of a client is in a guest or a snapshot because of this; what forkd
-//! does not do is refused by its name and not passed over; streams hold no whole body in memory.
+//! Guarantees: no token is in a guest or a snapshot because of this; what forkd does not do is
+//! refused by its name and not passed over; what a client sends is never held whole, but for
+//! messages of bounded length.
 //!
 //! Does not do: listen, encrypt, know who has which key of the operator's. The daemon does.
 
 mod connect;
+mod control;
+mod envd;
 mod failure;
 mod id;
+mod record;
 mod secret;
+mod server;
 mod signature;
 mod target;
+
+pub use server::{Config, E2b, FindCaller};

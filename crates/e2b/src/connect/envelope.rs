@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Kind};
 
 /// Longest message of a client that is held.
-pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
+pub(super) const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
 const HEAD_BYTES: usize = 5;
 const COMPRESSED: u8 = 1;

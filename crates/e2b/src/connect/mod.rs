@@ -12,5 +12,5 @@ mod envelope;
 mod read;
 
 pub(crate) use answer::{Broken, answered, ended, message, streamed};
-pub(crate) use envelope::{Decoder, Envelope, MESSAGE_BYTES_MAX};
+pub(crate) use envelope::{Decoder, Envelope};
 pub(crate) use read::{json_of, question};
