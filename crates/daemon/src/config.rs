@@ -8,8 +8,8 @@ use std::str::FromStr;
 use forkd_engine::{
     AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, IsolationPolicy, Limits,
 };
-use forkd_types::{ByteCount, TagName};
 use forkd_types::network::NetworkLeave;
+use forkd_types::{ByteCount, TagName};
 
 use crate::preview_url::PreviewUrl;
 

@@ -218,7 +218,8 @@ async fn listen_and_serve(
     };
     let environment = match &config.e2b {
         Some(e2b) => {
-            let (listener, router, environment) = listen_for_e2b(e2b, config, &access, &app).await?;
+            let (listener, router, environment) =
+                listen_for_e2b(e2b, config, &access, &app).await?;
             servers.spawn(connection::serve(listener, router, stopping.clone()));
             Some(environment)
         }
@@ -278,8 +279,7 @@ async fn listen_for_e2b(
     let listener = TcpListener::bind(e2b.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let tls = access.tls.is_some();
-    let environment =
-        Environment::write(&config.state_dir, address, tls, &opened.api_key());
+    let environment = Environment::write(&config.state_dir, address, tls, &opened.api_key());
     let environment = environment.map_err(ServeError::E2b)?;
     tracing::info!(%address, tls, "listening for clients of E2B");
     Ok((Listener::Tcp(listener, access.tls.clone()), opened.router(), environment))

@@ -25,5 +25,7 @@ mod secret;
 mod server;
 mod signature;
 mod target;
+#[cfg(test)]
+mod tests;
 
 pub use server::{Config, E2b, FindCaller};

@@ -107,9 +107,7 @@ impl Shared {
 
     /// Whether a sandbox answers on its ports.
     fn is_open(&self, id: &SandboxId) -> bool {
-        self.engine.sandbox(id).is_ok_and(|sandbox| {
-            !matches!(sandbox.state, SandboxState::Paused | SandboxState::Dead)
-        })
+        self.engine.sandbox(id).is_ok_and(|sandbox| stand_of(sandbox.state) == Stand::Running)
     }
 
     /// The sandbox whose token has signed this query.
@@ -117,6 +115,29 @@ impl Shared {
         let signature = file_signature(request.method(), request.uri())?;
         let mut ids = self.engine.sandboxes().into_iter().map(|sandbox| sandbox.id);
         ids.find(|id| signature.is_by(&self.secret.access_token(id)))
+    }
+}
+
+/// How a sandbox stands, as far as clients tell it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stand {
+    Running,
+    Paused,
+    /// There is none, for them.
+    Gone,
+}
+
+/// What a client is told of a state.
+pub(crate) const fn stand_of(state: SandboxState) -> Stand {
+    match state {
+        SandboxState::Running | SandboxState::Branching | SandboxState::RollingBack => {
+            Stand::Running
+        }
+        SandboxState::Paused => Stand::Paused,
+        SandboxState::Starting
+        | SandboxState::Stopping
+        | SandboxState::Dead
+        | SandboxState::Gone => Stand::Gone,
     }
 }
 

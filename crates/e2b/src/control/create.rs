@@ -80,7 +80,10 @@ impl NewSandbox {
         }
         let most = limit::METADATA_ENTRY_BYTES_MAX;
         if metadata.clone().any(|(key, value)| key.len() + value.len() > most) {
-            return Err(Failure::field("metadata", &format!("an entry has more than {most} bytes")));
+            return Err(Failure::field(
+                "metadata",
+                &format!("an entry has more than {most} bytes"),
+            ));
         }
         let env = self.env_vars.iter().flatten();
         if env.clone().any(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
@@ -147,8 +150,8 @@ impl Asked {
         let settled = kept.map_err(|error| {
             Failure::new(Kind::Internal, format!("write down a sandbox: {error}"))
         });
-        let settled = settled
-            .and_then(|()| Ok(self.engine.set_time_left(&sandbox.id, Some(life))?));
+        let settled =
+            settled.and_then(|()| Ok(self.engine.set_time_left(&sandbox.id, Some(life))?));
         if settled.is_err() {
             // What cannot be handed out must not stay.
             self.shared.records.remove(&sandbox.id);

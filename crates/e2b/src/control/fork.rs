@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::Path;
 use axum::http::StatusCode;
-use forkd_engine::{BranchRequest, DeletePolicy, Sandbox, SandboxOptions, Wait};
+use forkd_engine::{BranchRequest, DeletePolicy, EngineError, Sandbox, SandboxOptions, Wait};
 use forkd_types::{BranchMode, OperationId, SandboxState, SnapshotTag, TagName};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,15 +61,22 @@ impl Asked {
         if source.state == SandboxState::Paused {
             return Err(Failure::new(Kind::Conflict, "the sandbox is paused"));
         }
-        let request = BranchRequest {
-            tag: Some(tag),
-            mode: BranchMode::default(),
+        let request = |mode| BranchRequest {
+            tag: Some(tag.clone()),
+            mode,
             children: 0,
             network: None,
             join: None,
             wait: Wait::UntilReady,
         };
-        self.engine.branch(&source.id, request).await?;
+        match self.engine.branch(&source.id, request(BranchMode::default())).await {
+            // Such a host pauses the source for longer: E2B's clients cannot choose.
+            Err(EngineError::LiveUnavailable(_)) => {
+                self.engine.delete_snapshot(&tag, DeletePolicy::Force).await.ok();
+                self.engine.branch(&source.id, request(BranchMode::Diff)).await?;
+            }
+            branched => drop(branched?),
+        }
         Ok(())
     }
 

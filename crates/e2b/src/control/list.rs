@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::Asked;
 use crate::failure::Failure;
+use crate::server::{Stand, stand_of};
 
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
 const LIMIT_MAX: usize = 100;
@@ -150,7 +151,7 @@ impl Wanted {
     fn is(&self, sandbox: &Sandbox, template: Option<&SnapshotTag>) -> bool {
         let metadata = &sandbox.options.metadata;
         let is_paused = sandbox.state == SandboxState::Paused;
-        sandbox.state != SandboxState::Dead
+        stand_of(sandbox.state) != Stand::Gone
             && self.metadata.iter().all(|(key, value)| metadata.get(key) == Some(value))
             && self.is_paused.is_none_or(|wanted| wanted == is_paused)
             && self.started_after.is_none_or(|after| sandbox.created_at >= after)

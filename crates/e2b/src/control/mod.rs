@@ -15,12 +15,12 @@ use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Reque
 use axum::http::request::Parts;
 use axum::routing::{delete, get, post, put};
 use forkd_engine::{Engine, Sandbox};
-use forkd_types::{SandboxState, SnapshotTag};
+use forkd_types::SnapshotTag;
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, Kind};
 use crate::id;
-use crate::server::Shared;
+use crate::server::{Shared, Stand, stand_of};
 
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 1 << 20;
@@ -77,12 +77,12 @@ impl FromRequestParts<Arc<Shared>> for Asked {
 }
 
 impl Asked {
-    /// The sandbox that a path names. A dead one is none.
+    /// The sandbox that a path names. One that is dead or ends is none.
     fn sandbox(&self, said: &str) -> Result<Sandbox, Failure> {
         let unknown = || Failure::no_sandbox(said);
         let id = id::said(said).ok_or_else(unknown)?;
         let sandbox = self.engine.sandbox(&id).map_err(|_| unknown())?;
-        if sandbox.state == SandboxState::Dead { Err(unknown()) } else { Ok(sandbox) }
+        if stand_of(sandbox.state) == Stand::Gone { Err(unknown()) } else { Ok(sandbox) }
     }
 
     /// The snapshot that a template's name means: an alias, or a tag. A snapshot's id ends with
@@ -91,10 +91,12 @@ impl Asked {
         let name = said.strip_suffix(":default").unwrap_or(said);
         let tag = match self.shared.templates.get(name) {
             Some(tag) => tag.clone(),
-            None => name.parse().map_err(|_| Failure::new(
-                Kind::NotFound,
-                format!("template '{}' not found: forkd has no builds by tag", shorten(said)),
-            ))?,
+            None => name.parse().map_err(|_| {
+                Failure::new(
+                    Kind::NotFound,
+                    format!("template '{}' not found: forkd has no builds by tag", shorten(said)),
+                )
+            })?,
         };
         let tag = tag.said_by(self.engine.caller().owner());
         if self.engine.snapshot(&tag).is_err() {

@@ -39,7 +39,8 @@ pub(super) fn policy_of(
     wish: Option<&NetworkWish>,
 ) -> Result<Option<NetworkPolicy>, Failure> {
     let Some(wish) = wish else {
-        let allow = |allow| NetworkPolicy { allow_internet_access: Some(allow), ..Default::default() };
+        let allow =
+            |allow| NetworkPolicy { allow_internet_access: Some(allow), ..Default::default() };
         // Clients send `true` by themselves: it is then what the daemon's default is.
         return Ok(allow_internet_access.filter(|allow| !allow).map(allow));
     };
@@ -96,10 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn policy(
-        access: Option<bool>,
-        wish: Option<Value>,
-    ) -> Result<Option<NetworkPolicy>, Failure> {
+    fn policy(access: Option<bool>, wish: Option<Value>) -> Result<Option<NetworkPolicy>, Failure> {
         let wish = wish.map(|wish| serde_json::from_value::<NetworkWish>(wish).unwrap());
         policy_of(access, wish.as_ref())
     }

@@ -24,10 +24,9 @@ pub(super) struct NewSnapshot {
 /// A name for a snapshot. forkd has one build of each name, which E2B calls `default`.
 fn tag_of(name: &str) -> Result<TagName, Failure> {
     let name = name.strip_suffix(":default").unwrap_or(name);
-    let tag: TagName =
-        name.parse().map_err(|error: forkd_types::TagError| {
-            Failure::field("name", &error.to_string())
-        })?;
+    let tag: TagName = name
+        .parse()
+        .map_err(|error: forkd_types::TagError| Failure::field("name", &error.to_string()))?;
     match tag.plain() {
         Some(_) => Ok(tag),
         None => Err(Failure::field("name", "must not name an owner")),

@@ -19,9 +19,8 @@ fn permissions(kind: FileKind, mode: u32) -> String {
         FileKind::Symlink => 'L',
         FileKind::File | FileKind::Other => '-',
     };
-    let bits = (0..9).rev().map(|bit| {
-        if mode & (1 << bit) == 0 { '-' } else { ['x', 'w', 'r'][bit % 3] }
-    });
+    let bits =
+        (0..9).rev().map(|bit| if mode & (1 << bit) == 0 { '-' } else { ['x', 'w', 'r'][bit % 3] });
     std::iter::once(first).chain(bits).collect()
 }
 

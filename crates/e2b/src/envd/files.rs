@@ -202,8 +202,7 @@ mod tests {
         let uri: Uri = "/files?path=a%20b&username=root&signature=v1_x".parse().unwrap();
         let query = Query::of(&uri).unwrap();
         assert_eq!((query.path.as_deref(), query.username.as_str()), (Some("a b"), "root"));
-        let signed =
-            Signed { path: "a b", user: "root", right: Right::Read, expiration: None };
+        let signed = Signed { path: "a b", user: "root", right: Right::Read, expiration: None };
         let uri = format!("/files?path=a%20b&username=root&signature={}", {
             signed.signature("token").replace('+', "%2B").replace('/', "%2F")
         });

@@ -50,9 +50,10 @@ where
     let file = FileWrite { create_parents: true, ..FileWrite::new(path) };
     let (engine, id) = (at.shared.engine.clone(), at.id.clone());
     // Of its own: what has come whole is written although the client goes away.
-    let written = tokio::spawn(async move {
-        engine.write_file(&id, file, FileContent::Pieces(source)).await
-    });
+    let written =
+        tokio::spawn(
+            async move { engine.write_file(&id, file, FileContent::Pieces(source)).await },
+        );
     let passed_on = pass_on(body, packing, pieces).await;
     let written = written.await;
     let written = written.map_err(|_| Failure::new(Kind::Internal, "a task died"))?;
@@ -159,7 +160,8 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_is_not_packed_as_it_says_never_ends_for_the_guest() {
         assert!(received(Packing::Gzip, vec![b"plain".to_vec()]).await.is_err());
-        let (found, _) = received(Packing::None, vec![b"pl".to_vec(), b"ain".to_vec()]).await.unwrap();
+        let (found, _) =
+            received(Packing::None, vec![b"pl".to_vec(), b"ain".to_vec()]).await.unwrap();
         assert_eq!(found, b"plain");
     }
 }

@@ -190,7 +190,10 @@ struct Watcher {
 
 /// The watchers that are asked for what they saw. They end with their sandbox.
 #[derive(Default)]
-pub(crate) struct Watchers(Mutex<HashMap<(SandboxId, String), (Arc<Watcher>, AbortHandle)>>);
+pub(crate) struct Watchers(Mutex<HashMap<(SandboxId, String), Kept>>);
+
+/// A watcher, and the task that fills it.
+type Kept = (Arc<Watcher>, AbortHandle);
 
 impl Watchers {
     /// A sandbox is gone.
