@@ -1,15 +1,15 @@
 """A program for E2B: nothing in it knows of forkd. Prints `done` when all of it held."""
 
-import base64
-import gzip
 import threading
 import time
+import urllib.error
 import urllib.request
 
 from e2b import (
     CommandExitException,
     FileType,
     NotFoundException,
+    PtySize,
     Sandbox,
     SandboxQuery,
     SandboxState,
@@ -25,7 +25,8 @@ def soon(claim, what, seconds=60):
 
 
 def commands(sandbox):
-    result = sandbox.commands.run("echo out; echo err >&2; echo $GREETING $E2B_SANDBOX $EXTRA", envs={"EXTRA": "x"})
+    said = "echo out; echo err >&2; echo $GREETING $E2B_SANDBOX $EXTRA"
+    result = sandbox.commands.run(said, envs={"EXTRA": "x"})
     assert (result.stdout, result.stderr) == ("out\nhello true x\n", "err\n"), result
     assert sandbox.commands.run("echo -n $E2B_SANDBOX_ID").stdout == sandbox.sandbox_id
     try:
@@ -63,8 +64,6 @@ def background(sandbox):
 
 
 def terminal(sandbox):
-    from e2b import PtySize
-
     seen = []
     pty = sandbox.pty.create(PtySize(rows=24, cols=80), timeout=0)
     sandbox.pty.resize(pty.pid, PtySize(rows=30, cols=100))
@@ -84,7 +83,8 @@ def files(sandbox):
     many = bytes(range(256)) * 4096
     fs.write("/tmp/bytes", many)
     assert bytes(fs.read("/tmp/bytes", format="bytes")) == many
-    written = fs.write_files([{"path": "/tmp/m/1", "data": "1"}, {"path": "/tmp/m/2", "data": "2"}])
+    several = [{"path": f"/tmp/m/{name}", "data": name} for name in "12"]
+    written = fs.write_files(several)
     assert [entry.path for entry in written] == ["/tmp/m/1", "/tmp/m/2"], written
     assert fs.make_dir("/tmp/m/below") and not fs.make_dir("/tmp/m/below")
     fs.write("/tmp/m/below/3", "3")
@@ -107,11 +107,10 @@ def addresses(sandbox):
     sandbox.files.write("/tmp/signed", "content")
     with urllib.request.urlopen(sandbox.download_url("/tmp/signed")) as answer:
         assert answer.read() == b"content"
-    request = urllib.request.Request(
-        sandbox.upload_url("/tmp/put"),
-        data=b"--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"n\"\r\n\r\nbody\r\n--x--\r\n",
-        headers={"Content-Type": "multipart/form-data; boundary=x"},
-    )
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="n"\r\n\r\n'
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    address = sandbox.upload_url("/tmp/put")
+    request = urllib.request.Request(address, data=head + b"body\r\n--x--\r\n", headers=kind)
     urllib.request.urlopen(request).close()
     assert sandbox.files.read("/tmp/put") == "body"
     wrong = sandbox.download_url("/tmp/signed").replace("signed", "shadow")
@@ -199,15 +198,15 @@ def end(sandbox):
         raise AssertionError("a command of a killed sandbox must raise")
     except TimeoutException as failure:
         assert "killed" in str(failure), failure
-    assert not sandbox.is_running()
+    soon(lambda: not sandbox.is_running(), "a killed sandbox does not run")
     assert not Sandbox.kill(sandbox.sandbox_id)
 
 
 def main():
     sandbox = Sandbox.create(timeout=600, metadata={"a b": "c&d"}, envs={"GREETING": "hello"})
     assert sandbox.is_running()
-    parts = [commands, background, terminal, files, addresses, watch, life, pause, fork, snapshots, end]
-    for part in parts:
+    parts = [commands, background, terminal, files, addresses, watch, life, pause]
+    for part in [*parts, fork, snapshots, end]:
         begun = time.monotonic()
         part(sandbox)
         print(f"{part.__name__}: {time.monotonic() - begun:.1f} s", flush=True)
