@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
@@ -92,7 +92,8 @@ impl E2b {
     pub fn router(&self) -> Router {
         let control = control::router(Arc::clone(&self.shared));
         let shared = Arc::clone(&self.shared);
-        Router::new().fallback(dispatch).with_state((shared, control))
+        let unlimited = DefaultBodyLimit::disable();
+        Router::new().fallback(dispatch).layer(unlimited).with_state((shared, control))
     }
 }
 

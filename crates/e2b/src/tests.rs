@@ -289,3 +289,20 @@ async fn a_file_is_written_with_a_signature_and_not_with_that_of_another_path() 
     let write = format!("POST /files?path=/b&signature={signature}");
     assert_eq!(lab.ask(&write, &octets, "content".into()).await.status, 401);
 }
+
+#[tokio::test]
+async fn a_large_file_comes_in_and_a_broken_one_is_refused_at_once() {
+    let lab = Lab::new().await;
+    let (id, token) = lab.sandbox(json!({})).await;
+    let mut form = b"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n".to_vec();
+    form.extend(vec![b'z'; 5 << 20]);
+    let broken = form.clone();
+    form.extend(b"\r\n--x--\r\n");
+    let headers =
+        [("x-access-token", &*token), ("content-type", "multipart/form-data; boundary=x")];
+    let write = "POST /files?path=/a";
+    let written = lab.data(write, &id, &headers, form.into()).await;
+    assert_eq!(written.status, 200, "{}", written.body);
+    let refused = lab.data(write, &id, &headers, broken.into()).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+}

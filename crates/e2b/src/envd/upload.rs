@@ -8,6 +8,7 @@ use forkd_engine::guest::{FileContent, FileWrite, InputPiece};
 use forkd_types::limit;
 use futures_util::{Stream, StreamExt as _};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::At;
@@ -54,12 +55,28 @@ where
         tokio::spawn(
             async move { engine.write_file(&id, file, FileContent::Pieces(source)).await },
         );
-    let passed_on = pass_on(body, packing, pieces).await;
-    let written = written.await;
-    let written = written.map_err(|_| Failure::new(Kind::Internal, "a task died"))?;
-    // A body that broke off is the cause of what the writing then says.
-    passed_on?;
+    let unfinished = Unfinished(Some(written.abort_handle()));
+    pass_on(body, packing, pieces).await?;
+    unfinished.is_whole();
+    let written = written.await.map_err(|_| Failure::new(Kind::Internal, "a task died"))?;
     Ok(written?)
+}
+
+/// A file that has not come whole. Dropping this leaves the guest's file as it was.
+struct Unfinished(Option<AbortHandle>);
+
+impl Unfinished {
+    fn is_whole(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
 }
 
 async fn pass_on<S, E>(

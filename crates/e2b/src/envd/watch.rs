@@ -71,7 +71,7 @@ impl Watching {
     /// A change as clients see it; a failure when some were missed.
     async fn told(&self, change: FileChange) -> Result<Vec<Value>, Failure> {
         let (path, kind) = match change {
-            FileChange::Created(path) => (path, "EVENT_TYPE_CREATE"),
+            FileChange::Created(path) => return Ok(self.created(&path).await),
             FileChange::Modified(path) => (path, "EVENT_TYPE_WRITE"),
             FileChange::Removed(path) => (path, "EVENT_TYPE_REMOVE"),
             FileChange::Renamed { from, path } => {
@@ -84,6 +84,17 @@ impl Watching {
             }
         };
         Ok(vec![self.event(&path, kind).await])
+    }
+
+    /// A file that comes into its place in one step has its content already, where E2B's agent
+    /// would write it next: programs wait for that.
+    async fn created(&self, path: &str) -> Vec<Value> {
+        let mut events = vec![self.event(path, "EVENT_TYPE_CREATE").await];
+        let entry = self.at.entry(path).await;
+        if entry.is_ok_and(|entry| entry.kind == FileKind::File && entry.bytes > 0) {
+            events.push(self.event(path, "EVENT_TYPE_WRITE").await);
+        }
+        events
     }
 
     async fn event(&self, path: &str, kind: &str) -> Value {
