@@ -2,8 +2,8 @@
 //! the control interface, and in place of E2B's agent in the guest its calls and file addresses.
 //!
 //! ```text
-//! server   what requests share         control  create, list, end, fork, pause, snapshots
-//! target   to what a request goes      envd     programs and files of one sandbox
+//! shared   what requests share         control  create, list, end, fork, pause, snapshots
+//! target, server  to what one goes     envd     programs and files of one sandbox
 //! id       names of sandboxes          connect  framing of calls
 //! secret   keys and tokens             failure  errors, in the forms that clients read
 //! record   what is kept of each one    signature  addresses of files that need no token
@@ -23,9 +23,11 @@ mod id;
 mod record;
 mod secret;
 mod server;
+mod shared;
 mod signature;
 mod target;
 #[cfg(test)]
 mod tests;
 
-pub use server::{Config, E2b, FindCaller};
+pub use server::{Config, E2b};
+pub use shared::FindCaller;

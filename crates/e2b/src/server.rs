@@ -1,31 +1,29 @@
-//! What all requests share, and where each goes.
+//! Where each request goes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, Router};
-use forkd_engine::{Caller, Engine};
-use forkd_types::{SandboxId, SandboxState, TagName};
+use forkd_engine::Engine;
+use forkd_types::{SandboxId, TagName};
 use serde_json::json;
 use tower::ServiceExt as _;
 
-use crate::envd::{At, Homes, Processes, Watchers, file_signature};
+use crate::envd::at::At;
+use crate::envd::files::file_signature;
+use crate::envd::place::Homes;
+use crate::envd::table::Processes;
+use crate::envd::watchers::Watchers;
 use crate::failure::{Failure, Kind};
 use crate::record::Records;
 use crate::secret::Secret;
+use crate::shared::{FindCaller, Shared};
 use crate::target::{self, ENVD_PORT, Target};
 use crate::{control, envd, id};
-
-/// The version of E2B's agent that clients are told: they decide by it what they may ask.
-pub(crate) const ENVD_VERSION: &str = "0.6.13";
-
-/// Who comes in with a key of the operator's. The daemon's own key is known here.
-pub type FindCaller = Arc<dyn Fn(&[u8]) -> Option<Caller> + Send + Sync>;
 
 /// What is needed to answer as E2B.
 pub struct Config {
@@ -43,19 +41,6 @@ pub struct Config {
 #[derive(Clone)]
 pub struct E2b {
     shared: Arc<Shared>,
-}
-
-/// What all requests share.
-pub(crate) struct Shared {
-    /// As the daemon sees it: who holds a sandbox's token needs no other right.
-    pub(crate) engine: Engine,
-    pub(crate) secret: Secret,
-    pub(crate) records: Records,
-    pub(crate) templates: BTreeMap<String, TagName>,
-    pub(crate) processes: Processes,
-    pub(crate) homes: Homes,
-    pub(crate) watchers: Watchers,
-    find_caller: FindCaller,
 }
 
 impl E2b {
@@ -97,55 +82,11 @@ impl E2b {
     }
 }
 
-impl Shared {
-    /// Who comes in with this key.
-    pub(crate) fn caller(&self, key: &[u8]) -> Option<Caller> {
-        if self.secret.is_api_key(key) {
-            return Some(Caller::default());
-        }
-        (self.find_caller)(key)
-    }
-
-    /// Whether a sandbox answers on its ports.
-    fn is_open(&self, id: &SandboxId) -> bool {
-        self.engine.sandbox(id).is_ok_and(|sandbox| stand_of(sandbox.state) == Stand::Running)
-    }
-
-    /// The sandbox whose token has signed this query.
-    fn signer(&self, request: &Request) -> Option<SandboxId> {
-        let signature = file_signature(request.method(), request.uri())?;
-        let mut ids = self.engine.sandboxes().into_iter().map(|sandbox| sandbox.id);
-        ids.find(|id| signature.is_by(&self.secret.access_token(id)))
-    }
-}
-
-/// How a sandbox stands, as far as clients tell it apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stand {
-    Running,
-    Paused,
-    /// There is none, for them.
-    Gone,
-}
-
-/// What a client is told of a state.
-pub(crate) const fn stand_of(state: SandboxState) -> Stand {
-    match state {
-        SandboxState::Running | SandboxState::Branching | SandboxState::RollingBack => {
-            Stand::Running
-        }
-        SandboxState::Paused => Stand::Paused,
-        SandboxState::Starting
-        | SandboxState::Stopping
-        | SandboxState::Dead
-        | SandboxState::Gone => Stand::Gone,
-    }
-}
-
-/// Seconds since 1970.
-pub(crate) fn now_unix() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+/// The sandbox whose token has signed this query.
+fn signer(shared: &Shared, request: &Request) -> Option<SandboxId> {
+    let signature = file_signature(request.method(), request.uri())?;
+    let mut ids = shared.engine.sandboxes().into_iter().map(|sandbox| sandbox.id);
+    ids.find(|id| signature.is_by(&shared.secret.access_token(id)))
 }
 
 async fn dispatch(
@@ -158,7 +99,7 @@ async fn dispatch(
             Err(never) => match never {},
         },
         Target::Unclear(problem) => Failure::new(Kind::InvalidArgument, problem).into_response(),
-        Target::Signed => match shared.signer(&request) {
+        Target::Signed => match signer(&shared, &request) {
             Some(id) => at_port(shared, id::shown(&id), Some(id), ENVD_PORT, request).await,
             None => Failure::new(Kind::Unauthenticated, "invalid signature").into_response(),
         },

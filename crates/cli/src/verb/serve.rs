@@ -67,13 +67,13 @@ pub(crate) struct Options {
     /// Private key of that certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "preview_tls_cert")]
     preview_tls_key: Option<PathBuf>,
-    /// Answer clients of E2B at this address, such as 127.0.0.1:8891; `forkd e2b env` says what they
+    /// Answer clients of E2B at this address, such as 127.0.0.1:8891; `forkd e2b env` has what they
     /// must be told
     ///
     /// Their keys are the tokens of --token-file, and one of the daemon's own user.
     #[arg(long, value_name = "ADDRESS", env = "FORKD_E2B_LISTEN", hide_env_values = true)]
     e2b_listen: Option<SocketAddr>,
-    /// Let a template's name of E2B stand for a snapshot, such as `base=python`; may be repeated
+    /// Let a template name of E2B stand for a snapshot, such as `base=python`; may be repeated
     #[arg(long, value_name = "NAME=TAG", env = "FORKD_E2B_TEMPLATE", hide_env_values = true)]
     #[arg(value_delimiter = ',', value_parser = template_name, requires = "e2b_listen")]
     e2b_template: Vec<(String, TagName)>,

@@ -11,8 +11,8 @@ use forkd_types::limit;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::asked::{Asked, Body, to_the_end};
 use super::network::{NetworkWish, policy_of};
-use super::{Asked, Body, to_the_end};
 use crate::failure::{Failure, Kind};
 use crate::record::Record;
 

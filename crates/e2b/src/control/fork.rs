@@ -11,8 +11,8 @@ use forkd_types::{BranchMode, OperationId, SandboxState, SnapshotTag, TagName};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::asked::{Asked, Body, Said, to_the_end};
 use super::create::life_of;
-use super::{Asked, Body, Said, to_the_end};
 use crate::failure::{Failure, Kind};
 use crate::record::Record;
 

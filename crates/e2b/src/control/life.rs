@@ -9,9 +9,9 @@ use forkd_types::SandboxState;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::asked::{Asked, Body, Said, to_the_end};
 use super::create::life_of;
 use super::shown::end_of;
-use super::{Asked, Body, Said, to_the_end};
 use crate::failure::{Failure, Kind};
 
 pub(super) async fn detail(asked: Asked, Path(said): Said) -> Result<Json<Value>, Failure> {

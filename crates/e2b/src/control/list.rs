@@ -13,9 +13,9 @@ use forkd_types::{SandboxState, SnapshotTag};
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::Asked;
+use super::asked::Asked;
 use crate::failure::Failure;
-use crate::server::{Stand, stand_of};
+use crate::shared::{Stand, stand_of};
 
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
 const LIMIT_MAX: usize = 100;

@@ -5,7 +5,7 @@ use forkd_types::network::NetworkPolicy;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Asked, Body, Said, to_the_end};
+use super::asked::{Asked, Body, Said, to_the_end};
 use crate::failure::Failure;
 
 /// What a client wants. Each field is done or refused.

@@ -6,10 +6,10 @@ use forkd_engine::Sandbox;
 use forkd_types::{SandboxState, limit};
 use serde_json::{Map, Value, json};
 
-use super::Asked;
+use super::asked::Asked;
 use crate::id;
 use crate::record::Record;
-use crate::server::ENVD_VERSION;
+use crate::shared::ENVD_VERSION;
 
 /// There is one, and clients ignore it.
 const CLIENT_ID: &str = "forkd";

@@ -8,9 +8,9 @@ use forkd_types::{SnapshotStatus, TagName};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::asked::{Asked, Body, Said, to_the_end};
 use super::fork::{FORK_TAG, random_tag};
 use super::list::{newest_page, page_limit};
-use super::{Asked, Body, Said, to_the_end};
 use crate::failure::Failure;
 use crate::id;
 

@@ -10,11 +10,11 @@ use axum::response::{IntoResponse as _, Response};
 use forkd_engine::guest::FileKind;
 use serde_json::{Value, json};
 
-use super::At;
+use super::at::At;
 use super::place::{for_files, named};
 use super::upload::{self, Packing};
 use crate::failure::{Failure, Kind};
-use crate::server::now_unix;
+use crate::shared::now_unix;
 use crate::signature::{Right, Signed};
 
 /// Files of one request.

@@ -7,7 +7,7 @@ use forkd_engine::guest::{Depth, ExecRequest, FileEntry, FileKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::At;
+use super::at::At;
 use super::entry::shown;
 use super::place::{for_files, user_of};
 use crate::failure::{Failure, Kind};

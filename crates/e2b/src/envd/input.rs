@@ -11,7 +11,7 @@ use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::At;
+use super::at::At;
 use super::process::Pty;
 use super::table::Selector;
 use crate::connect::{Broken, Decoder, Envelope, ended, json_of, message, streamed};

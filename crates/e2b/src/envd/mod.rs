@@ -1,37 +1,25 @@
 //! What E2B's agent in the guest would answer: calls about programs and files of one sandbox, and
 //! addresses of files. The sandbox is there and runs; here it is asked whether the client may.
 
+pub(crate) mod at;
 mod entry;
-mod files;
+pub(crate) mod files;
 mod filesystem;
 mod input;
-mod place;
+pub(crate) mod place;
 mod process;
-mod table;
+pub(crate) mod table;
 mod upload;
 mod watch;
-
-use std::sync::Arc;
+pub(crate) mod watchers;
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use forkd_types::SandboxId;
 
-pub(crate) use self::files::file_signature;
-pub(crate) use self::place::Homes;
-pub(crate) use self::table::Processes;
-pub(crate) use self::watch::Watchers;
+use self::at::At;
 use crate::connect::{answered, question, streamed};
 use crate::failure::{Failure, Kind};
-use crate::server::Shared;
-
-/// The sandbox that a request is for.
-#[derive(Clone)]
-pub(crate) struct At {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) id: SandboxId,
-}
 
 /// Answers a request for a sandbox that runs.
 pub(crate) async fn answer(at: At, request: Request) -> Response {
@@ -97,9 +85,4 @@ async fn call(at: At, path: &str, request: Request) -> Response {
         "/filesystem.Filesystem/RemoveWatcher" => once!(watch::remove),
         _ => unknown(&request),
     }
-}
-
-/// A number in a header.
-fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
-    headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }

@@ -2,35 +2,29 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use forkd_engine::guest::ExecRequest;
 use forkd_types::SandboxId;
 
-use super::At;
 use crate::failure::{Failure, Kind};
 
 /// Home directories that are remembered.
 const HOMES_MAX: usize = 4096;
-/// For a shell in the guest to say what its home is.
-const HOME_DEADLINE: Duration = Duration::from_secs(30);
 const USER_CHARS_MAX: usize = 64;
-const PATH_BYTES_MAX: usize = 4096;
 
 /// The home of each sandbox's default user, once it was asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Homes(Mutex<HashMap<SandboxId, String>>);
 
 impl Homes {
-    fn get(&self, id: &SandboxId) -> Option<String> {
+    pub(super) fn get(&self, id: &SandboxId) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    fn set(&self, id: &SandboxId, home: &str) {
+    pub(super) fn set(&self, id: &SandboxId, home: &str) {
         let mut homes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if homes.len() >= HOMES_MAX {
             homes.clear();
@@ -72,7 +66,7 @@ pub(super) fn for_files(user: Option<&str>) -> Result<(), Failure> {
 }
 
 /// What a path means below this home; none for the home itself to be asked for.
-fn absolute(path: &str, home: &str) -> String {
+pub(super) fn absolute(path: &str, home: &str) -> String {
     let home = home.trim_end_matches('/');
     let joined = match path {
         "" | "~" => home.to_owned(),
@@ -90,42 +84,6 @@ fn absolute(path: &str, home: &str) -> String {
         }
     }
     format!("/{}", parts.join("/"))
-}
-
-impl At {
-    /// The path that a client means, absolute and without detours.
-    pub(super) async fn path(&self, said: &str, user: Option<&str>) -> Result<String, Failure> {
-        if said.len() > PATH_BYTES_MAX || said.contains('\0') {
-            return Err(Failure::field("path", "is too long or has a zero byte"));
-        }
-        let home = if said.starts_with('/') { String::new() } else { self.home(user).await? };
-        Ok(absolute(said, &home))
-    }
-
-    async fn home(&self, user: Option<&str>) -> Result<String, Failure> {
-        if let Some(home) = self.shared.homes.get(&self.id).filter(|_| user.is_none()) {
-            return Ok(home);
-        }
-        let mut request = ExecRequest::new(["/bin/sh", "-c", "printf %s \"$HOME\""]);
-        request.user = user.map(str::to_owned);
-        request.timeout = HOME_DEADLINE;
-        let said = self.shared.engine.exec(&self.id, request).await;
-        let home = match said {
-            Ok(output) if output.stdout.starts_with(b"/") => {
-                String::from_utf8_lossy(&output.stdout).into_owned()
-            }
-            Ok(_) => "/root".to_owned(),
-            Err(error) => match Failure::from(error) {
-                // There is no shell to ask.
-                failure if failure.kind == Kind::InvalidArgument => "/root".to_owned(),
-                failure => return Err(failure),
-            },
-        };
-        if user.is_none() {
-            self.shared.homes.set(&self.id, &home);
-        }
-        Ok(home)
-    }
 }
 
 #[cfg(test)]

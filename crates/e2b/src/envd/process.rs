@@ -16,9 +16,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::at::{At, number};
 use super::place::user_of;
 use super::table::{ProcessConfig, Said, Selector};
-use super::{At, number};
 use crate::connect::{Broken, ended, message};
 use crate::failure::{Failure, Kind};
 

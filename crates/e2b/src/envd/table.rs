@@ -8,9 +8,6 @@ use forkd_engine::guest::ProcessView;
 use forkd_types::{ProcessId, SandboxId};
 use serde::{Deserialize, Serialize};
 
-use super::At;
-use crate::failure::{Failure, Kind};
-
 /// A program and its surroundings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -37,8 +34,8 @@ pub(super) struct Said {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct Selector {
-    pid: Option<u32>,
-    tag: Option<String>,
+    pub(super) pid: Option<u32>,
+    pub(super) tag: Option<String>,
 }
 
 /// Programs by their sandbox.
@@ -68,30 +65,5 @@ impl Processes {
     pub(super) fn keep_only(&self, is_there: impl Fn(&SandboxId) -> bool) {
         let mut sandboxes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sandboxes.retain(|id, _| is_there(id));
-    }
-}
-
-impl At {
-    /// The program that a client means: of those with one number the one that runs, else the last.
-    pub(super) fn process(&self, selector: &Selector) -> Result<ProcessView, Failure> {
-        let all = self.shared.engine.processes(&self.id)?;
-        let is_meant = |view: &&ProcessView| match selector {
-            Selector { pid: Some(pid), .. } => view.pid == *pid,
-            Selector { tag: Some(tag), .. } => {
-                let said = self.shared.processes.get(&self.id, &view.id);
-                said.and_then(|said| said.tag).as_ref() == Some(tag)
-            }
-            Selector { .. } => false,
-        };
-        let meant = || all.iter().filter(is_meant);
-        let found = meant().rfind(|view| view.end.is_none()).or_else(|| meant().next_back());
-        found.cloned().ok_or_else(|| {
-            let text = match selector {
-                Selector { pid: Some(pid), .. } => format!("process with pid {pid} not found"),
-                Selector { tag: Some(_), .. } => "process with this tag not found".to_owned(),
-                Selector { .. } => "process: no pid and no tag".to_owned(),
-            };
-            Failure::new(Kind::NotFound, text)
-        })
     }
 }

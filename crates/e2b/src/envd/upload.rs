@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::At;
+use super::at::At;
 use crate::failure::{Failure, Kind};
 
 /// A client that sends nothing for so long has gone.

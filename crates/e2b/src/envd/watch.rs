@@ -1,29 +1,26 @@
 //! Changes of a directory: as a stream, or kept until they are asked for.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use forkd_engine::guest::{Depth, FileChange, FileKind, FileWatch};
-use forkd_types::SandboxId;
 use futures_util::{Stream, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::at::{At, number};
 use super::entry::shown;
-use super::{At, number};
+use super::watchers::Watcher;
 use crate::connect::{Broken, ended, message};
 use crate::failure::{Failure, Kind};
 
 /// Watchers of one sandbox.
 const WATCHERS_MAX: usize = 64;
-/// Changes that are kept for one that nobody asks.
-const EVENTS_KEPT: usize = 10_000;
 /// For changes that are on their way from the guest.
 const QUIET: Duration = Duration::from_millis(60);
 const QUIET_MAX: Duration = Duration::from_millis(600);
@@ -186,74 +183,16 @@ pub(super) async fn follow(
     }))
 }
 
-/// What a watcher has seen.
-#[derive(Default)]
-struct Seen {
-    events: VecDeque<Value>,
-    /// Why there will be no more.
-    over: Option<Failure>,
-}
-
-struct Watcher {
-    seen: Mutex<Seen>,
-    changed: Notify,
-}
-
-/// The watchers that are asked for what they saw. They end with their sandbox.
-#[derive(Default)]
-pub(crate) struct Watchers(Mutex<HashMap<(SandboxId, String), Kept>>);
-
-/// A watcher, and the task that fills it.
-type Kept = (Arc<Watcher>, AbortHandle);
-
-impl Watchers {
-    /// A sandbox is gone.
-    pub(crate) fn forget(&self, id: &SandboxId) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|(of, _), (_, task)| {
-            if of == id {
-                task.abort();
+async fn keep_seeing(watcher: &Watcher, mut watching: Watching) {
+    loop {
+        match watching.next().await {
+            Ok(Some(change)) => watcher.see(watching.told(change).await),
+            Ok(None) => {
+                let text = "the watched directory is gone";
+                return watcher.see(Err(Failure::new(Kind::NotFound, text)));
             }
-            of != id
-        });
-    }
-
-    fn get(&self, at: &At, name: &str) -> Result<Arc<Watcher>, Failure> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = all.get(&(at.id.clone(), name.to_owned()));
-        let unknown = || Failure::new(Kind::NotFound, "there is no such watcher");
-        found.map(|(watcher, _)| Arc::clone(watcher)).ok_or_else(unknown)
-    }
-}
-
-impl Watcher {
-    fn see(&self, result: Result<Vec<Value>, Failure>) {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match result {
-            Ok(events) if seen.events.len() < EVENTS_KEPT => seen.events.extend(events),
-            Ok(_) => {
-                let text = "changes were missed: nobody asked for them";
-                seen.over.get_or_insert(Failure::new(Kind::Internal, text));
-            }
-            Err(failure) => {
-                seen.over.get_or_insert(failure);
-            }
-        }
-        drop(seen);
-        self.changed.notify_one();
-    }
-
-    async fn keep_seeing(&self, mut watching: Watching) {
-        loop {
-            match watching.next().await {
-                Ok(Some(change)) => self.see(watching.told(change).await),
-                Ok(None) => {
-                    let text = "the watched directory is gone";
-                    return self.see(Err(Failure::new(Kind::NotFound, text)));
-                }
-                Err(Broken) => {
-                    return self.see(Err(Failure::new(Kind::Gone, "the sandbox is gone")));
-                }
+            Err(Broken) => {
+                return watcher.see(Err(Failure::new(Kind::Gone, "the sandbox is gone")));
             }
         }
     }
@@ -271,13 +210,13 @@ pub(super) async fn create(at: &At, headers: &HeaderMap, ask: Watched) -> Result
     let name = format!("w{:016x}", getrandom::u64().unwrap_or_default());
     let watcher = Arc::new(Watcher { seen: Mutex::default(), changed: Notify::new() });
     let sees = Arc::clone(&watcher);
-    let task = tokio::spawn(async move { sees.keep_seeing(watching).await });
+    let task = tokio::spawn(async move { keep_seeing(&sees, watching).await });
     all.insert((at.id.clone(), name.clone()), (watcher, task.abort_handle()));
     Ok(json!({"watcherId": name}))
 }
 
 pub(super) async fn events(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Value, Failure> {
-    let watcher = at.shared.watchers.get(at, &ask.watcher_id)?;
+    let watcher = at.shared.watchers.get(&at.id, &ask.watcher_id)?;
     // What a client has just done is on its way here.
     let until = Instant::now() + QUIET_MAX;
     while Instant::now() < until && timeout(QUIET, watcher.changed.notified()).await.is_ok() {}
@@ -290,7 +229,7 @@ pub(super) async fn events(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Val
 }
 
 pub(super) async fn remove(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Value, Failure> {
-    at.shared.watchers.get(at, &ask.watcher_id)?;
+    at.shared.watchers.get(&at.id, &ask.watcher_id)?;
     let mut all = at.shared.watchers.0.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, task)) = all.remove(&(at.id.clone(), ask.watcher_id)) {
         task.abort();
