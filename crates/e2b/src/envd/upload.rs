@@ -57,7 +57,7 @@ where
         );
     let unfinished = Unfinished(Some(written.abort_handle()));
     pass_on(body, packing, pieces).await?;
-    unfinished.is_whole();
+    unfinished.finish();
     let written = written.await.map_err(|_| Failure::new(Kind::Internal, "a task died"))?;
     Ok(written?)
 }
@@ -66,7 +66,7 @@ where
 struct Unfinished(Option<AbortHandle>);
 
 impl Unfinished {
-    fn is_whole(mut self) {
+    fn finish(mut self) {
         self.0 = None;
     }
 }
