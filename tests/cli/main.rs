@@ -7,6 +7,7 @@ mod bench_fork_measures_and_leaves_nothing;
 mod bench_places;
 mod builds_go_on_from_the_last_common_step;
 mod doctor_finds_what_is_broken;
+mod e2b_programs_run_unchanged;
 mod emulation_is_refused_where_kvm_is_required;
 mod events_and_operations_reach_clients;
 mod every_route_is_asked_for_by_a_verb;

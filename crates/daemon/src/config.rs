@@ -1,5 +1,6 @@
 //! What a daemon needs to know before it starts.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,8 +8,8 @@ use std::str::FromStr;
 use forkd_engine::{
     AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, IsolationPolicy, Limits,
 };
-use forkd_types::ByteCount;
 use forkd_types::network::NetworkLeave;
+use forkd_types::{ByteCount, TagName};
 
 use crate::preview_url::PreviewUrl;
 
@@ -58,6 +59,8 @@ pub struct ServeConfig {
     pub tls: Option<TlsFiles>,
     /// Previews of sandboxes' ports, if there are to be any.
     pub previews: Option<PreviewConfig>,
+    /// E2B's interfaces, if there are to be any.
+    pub e2b: Option<E2bConfig>,
     /// Where requests are written down.
     pub audit_log: Option<PathBuf>,
     /// Sandboxes are removed when the daemon is told to end; otherwise they run on, and the next
@@ -126,6 +129,15 @@ pub struct PreviewConfig {
     pub url: Option<PreviewUrl>,
     /// Certificate chain and private key, PEM.
     pub tls: Option<TlsFiles>,
+}
+
+/// Where E2B's clients are listened for, and what they find.
+#[derive(Debug, Clone)]
+pub struct E2bConfig {
+    /// The address to listen on: a loopback address unless there is TLS.
+    pub listen: SocketAddr,
+    /// Names of templates, and the snapshots that they stand for.
+    pub templates: BTreeMap<String, TagName>,
 }
 
 impl ServeConfig {

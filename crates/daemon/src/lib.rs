@@ -16,6 +16,7 @@ mod config;
 mod connection;
 mod convert;
 pub mod doctor;
+mod e2b;
 mod extract;
 mod failure;
 mod handler;
@@ -34,7 +35,8 @@ mod tunnel;
 mod upload;
 
 pub use access::{AuditError, TlsError, TokenFileError};
-pub use config::{PreviewConfig, ServeConfig, SocketMode, SocketModeError, TlsFiles};
+pub use config::{E2bConfig, PreviewConfig, ServeConfig, SocketMode, SocketModeError, TlsFiles};
+pub use e2b::environment_file as e2b_environment_file;
 pub use forkd_engine::{
     Accelerator, AcceleratorChoice, IsolationPolicy, Limits, OwnerLimits, SandboxLimits,
 };

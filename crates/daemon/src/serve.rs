@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use forkd_engine::{Engine, EngineError, private_directory};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{self, AuditError, AuditLog, Gate, Policy, TlsError, TokenFileError, Tokens};
 use crate::app::Shared;
 use crate::connection::{self, Listener};
+use crate::e2b::{self, Environment};
 use crate::lock::{DirectoryLock, LockError};
 use crate::metrics::Metrics;
-use crate::{PreviewConfig, PreviewUrl, ServeConfig, preview, router, socket};
+use crate::{E2bConfig, PreviewConfig, PreviewUrl, ServeConfig, preview, router, socket};
 
 /// For requests under way to be answered after all sandboxes have been let go.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -44,6 +46,15 @@ pub enum ServeError {
     /// An option for TCP without an address.
     #[error("{0} is for requests over TCP: give an address with --listen")]
     NoListener(&'static str),
+    /// The address for E2B's clients can be reached from other machines.
+    #[error(
+        "{0} is not a loopback address: without TLS E2B's clients are listened for on 127.0.0.1 \
+         or ::1 only; give --tls-cert and --tls-key"
+    )]
+    E2bNotLoopback(SocketAddr),
+    /// What E2B's clients need cannot be kept.
+    #[error("prepare for E2B's clients")]
+    E2b(#[source] io::Error),
     /// The token file cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenFileError),
@@ -113,6 +124,18 @@ pub async fn serve(config: ServeConfig) -> Result<(), ServeError> {
 fn check(config: &ServeConfig) -> Result<(), ServeError> {
     socket::check_path(&config.socket).map_err(ServeError::PathTooLong)?;
     socket::check_run_dir(&config.run_dir).map_err(ServeError::PathTooLong)?;
+    let e2b = config.e2b.as_ref().map(|e2b| e2b.listen);
+    if let Some(address) = e2b.filter(|address| !address.ip().is_loopback())
+        && config.tls.is_none()
+    {
+        return Err(ServeError::E2bNotLoopback(address));
+    }
+    if config.listen.is_none() && e2b.is_some() {
+        return match config.insecure_no_token {
+            true => Err(ServeError::NoListener("--insecure-no-token")),
+            false => Ok(()),
+        };
+    }
     match (config.listen, &config.token_file, &config.tls) {
         (Some(address), None, _) if !address.ip().is_loopback() => {
             Err(ServeError::NotLoopback(address))
@@ -132,6 +155,7 @@ struct Access {
     socket: Gate,
     tcp: Gate,
     tls: Option<TlsAcceptor>,
+    tokens: Option<Arc<Tokens>>,
 }
 
 impl Access {
@@ -140,6 +164,10 @@ impl Access {
         let policy = match &config.token_file {
             Some(path) => Policy::Token(Arc::new(Tokens::read(path)?)),
             None => Policy::Loopback,
+        };
+        let tokens = match &policy {
+            Policy::Token(tokens) => Some(Arc::clone(tokens)),
+            Policy::Users { .. } | Policy::Loopback => None,
         };
         let tls = config.tls.as_ref();
         if let (Policy::Token(_), None, Some(address)) = (&policy, tls, config.listen)
@@ -152,7 +180,7 @@ impl Access {
         let others = config.socket_mode.admits_others();
         let policy_of_socket = Policy::Users { daemon, others };
         let socket = Gate { policy: policy_of_socket, audit: audit.clone() };
-        Ok(Self { socket, tcp: Gate { policy, audit }, tls })
+        Ok(Self { socket, tcp: Gate { policy, audit }, tls, tokens })
     }
 }
 
@@ -188,6 +216,15 @@ async fn listen_and_serve(
         }
         None => app,
     };
+    let environment = match &config.e2b {
+        Some(e2b) => {
+            let (listener, router, environment) =
+                listen_for_e2b(e2b, config, &access, &app).await?;
+            servers.spawn(connection::serve(listener, router, stopping.clone()));
+            Some(environment)
+        }
+        None => None,
+    };
     // TCP first: once the Unix socket answers, the daemon is complete.
     if let Some(address) = config.listen {
         let failed = |source| ServeError::Listen { address: address.to_string(), source };
@@ -210,6 +247,7 @@ async fn listen_and_serve(
     servers.spawn(connection::serve(Listener::Unix(listener), router, stopping.clone()));
     let signal = stop.await;
     tracing::info!(signal, "stopping");
+    drop(environment);
     stopping.cancel();
     Ok((servers, file))
 }
@@ -226,6 +264,25 @@ async fn listen_for_previews(config: &PreviewConfig) -> Result<(Listener, Previe
         tracing::warn!(%url, "tokens cross the network unencrypted: give --preview-tls-cert");
     }
     Ok((Listener::Tcp(listener, tls), url))
+}
+
+async fn listen_for_e2b(
+    e2b: &E2bConfig,
+    config: &ServeConfig,
+    access: &Access,
+    app: &Shared,
+) -> Result<(Listener, Router, Environment), ServeError> {
+    let failed = |source| ServeError::Listen { address: e2b.listen.to_string(), source };
+    let tokens = access.tokens.clone();
+    let opened = e2b::open(e2b, &config.state_dir, app.engine().clone(), tokens);
+    let opened = opened.map_err(ServeError::E2b)?;
+    let listener = TcpListener::bind(e2b.listen).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    let tls = access.tls.is_some();
+    let environment = Environment::write(&config.state_dir, address, tls, &opened.api_key());
+    let environment = environment.map_err(ServeError::E2b)?;
+    tracing::info!(%address, tls, "listening for clients of E2B");
+    Ok((Listener::Tcp(listener, access.tls.clone()), opened.router(), environment))
 }
 
 /// Resolves with the name of the signal that asks the daemon to end.
@@ -269,6 +326,7 @@ mod tests {
             insecure_no_token: true,
             tls: None,
             previews: None,
+            e2b: None,
             audit_log: None,
             stop_sandboxes: false,
         }

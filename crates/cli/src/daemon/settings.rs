@@ -53,6 +53,7 @@ pub(crate) fn serve_config(global: &Global, places: &Places) -> anyhow::Result<S
         insecure_no_token: false,
         tls: None,
         previews: None,
+        e2b: None,
         audit_log: None,
         stop_sandboxes: false,
     })

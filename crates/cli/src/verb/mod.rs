@@ -9,6 +9,7 @@ mod build;
 mod completions;
 mod cp;
 mod doctor;
+mod e2b;
 mod each;
 mod eval;
 mod events;
@@ -124,6 +125,8 @@ verbs! {
     Events(events),
     Metrics(metrics),
     Mcp(mcp),
+    #[command(name = "e2b")]
+    E2b(e2b),
     Serve(serve),
     #[command(hide = true)]
     Netd(netd),

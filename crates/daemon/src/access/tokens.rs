@@ -107,6 +107,11 @@ impl Tokens {
         Ok(Self(tokens))
     }
 
+    /// Who comes in with `given`.
+    pub(crate) fn caller(&self, given: &[u8]) -> Option<Caller> {
+        self.find(given).map(|token| token.caller.clone())
+    }
+
     /// The token that `given` is. Takes the same time whichever it is, or none: all are
     /// compared, by digests of equal length.
     pub(super) fn find(&self, given: &[u8]) -> Option<&Token> {

@@ -1,4 +1,6 @@
-//! The facade for pausing sandboxes and rolling them back.
+//! The facade for pausing sandboxes, rolling them back, and how long they live.
+
+use std::time::Duration;
 
 use forkd_types::{SandboxId, SnapshotTag};
 use tokio::sync::oneshot;
@@ -43,6 +45,23 @@ impl Engine {
             return Err(EngineError::BadRequest { field: "snapshot_tag", problem });
         }
         self.ask(id, |done| Request::RollBack(Box::new(row), done)).await
+    }
+
+    /// Lets a sandbox live for `left` from now on, whatever its time to live was; for ever without.
+    /// What an idle timeout says holds all the same.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSandbox`], and when it cannot be written down: then it holds only for
+    /// this daemon.
+    pub fn set_time_left(
+        &self,
+        id: &SandboxId,
+        left: Option<Duration>,
+    ) -> Result<Sandbox, EngineError> {
+        let handle = self.visible(id)?;
+        handle.live_for(left);
+        self.all_sandboxes.record_options(&handle)?;
+        Ok(handle.sandbox())
     }
 
     async fn ask(

@@ -87,6 +87,7 @@ impl SandboxTask {
                         return;
                     }
                 }
+                () = self.handle.lease_changed() => {}
                 () = exited(self.exit.as_ref()), if self.machine.is_some() => {
                     self.vmm_exited().await;
                 }

@@ -32,6 +32,8 @@ pub(crate) struct SandboxHandle {
     queue: Mutex<RequestQueue<Request>>,
     queued: Notify,
     lease: SharedLease,
+    /// The lease has another end.
+    lease_changed: Notify,
     processes: ProcessTable,
     events: Arc<EventLog>,
 }
@@ -69,6 +71,7 @@ impl SandboxHandle {
             queue: Mutex::default(),
             queued: Notify::new(),
             lease: SharedLease::new(lease),
+            lease_changed: Notify::new(),
             processes: ProcessTable::default(),
             events,
         }
@@ -124,6 +127,18 @@ impl SandboxHandle {
     pub(crate) fn lease_end(&self) -> Option<Instant> {
         self.touch_if_busy();
         self.lease.with(|lease, now| lease.end(now))
+    }
+
+    /// It may live for `left` from now on, however long it has lived.
+    pub(crate) fn live_for(&self, left: Option<Duration>) {
+        let ttl = self.lease.with(|lease, now| lease.live_for(left, now));
+        self.update(|sandbox| sandbox.options.ttl = ttl);
+        self.lease_changed.notify_one();
+    }
+
+    /// Waits until the lease has another end. Safe to cancel.
+    pub(crate) async fn lease_changed(&self) {
+        self.lease_changed.notified().await;
     }
 
     /// A background process uses it.

@@ -30,6 +30,13 @@ impl Lease {
         self.last_use = now;
     }
 
+    /// It may live for `left` from now on. Gives the time to live that this is, which counts from
+    /// the request.
+    pub(super) fn live_for(&mut self, left: Option<Duration>, now: Instant) -> Option<Duration> {
+        self.ttl = left.map(|left| now.saturating_duration_since(self.born) + left);
+        self.ttl
+    }
+
     fn enter(&mut self, now: Instant) {
         self.users += 1;
         self.touch(now);
@@ -118,6 +125,18 @@ mod tests {
         assert!(lease.has_ended(start + 10 * SECOND));
         let old = Lease::new(SystemTime::now() - 20 * SECOND, Some(10 * SECOND), None);
         assert!(old.has_ended(Instant::now()));
+    }
+
+    #[test]
+    fn what_is_left_of_a_life_can_be_changed_in_both_directions() {
+        let (mut lease, start) = lease(Some(10), None);
+        assert_eq!(lease.live_for(Some(30 * SECOND), start + 5 * SECOND), Some(35 * SECOND));
+        assert!(!lease.has_ended(start + 34 * SECOND));
+        assert!(lease.has_ended(start + 35 * SECOND));
+        assert_eq!(lease.live_for(Some(SECOND), start + 6 * SECOND), Some(7 * SECOND));
+        assert!(lease.has_ended(start + 7 * SECOND));
+        assert_eq!(lease.live_for(None, start + 6 * SECOND), None);
+        assert!(!lease.has_ended(start + 1_000_000 * SECOND));
     }
 
     #[test]

@@ -104,3 +104,15 @@ async fn a_sandbox_whose_time_is_over_is_removed() {
     lab.until("it is removed", || lab.engine.sandboxes().is_empty()).await;
     lab.until("its VM is gone", || lab.driver.living() == 0).await;
 }
+
+#[tokio::test]
+async fn the_time_that_is_left_can_be_shortened_while_nothing_else_happens() {
+    let lab = Fixture::new().await;
+    let ttl = Some(Duration::from_secs(3600));
+    let options = crate::SandboxOptions { ttl, ..Default::default() };
+    let sandbox = lab.engine.fork_with(&tag("t"), 1, options).await.unwrap().remove(0);
+    let without = lab.engine.set_time_left(&sandbox.id, None).unwrap();
+    assert_eq!(without.expires_at, None);
+    lab.engine.set_time_left(&sandbox.id, Some(Duration::from_millis(1))).unwrap();
+    lab.until("it is removed", || lab.engine.sandboxes().is_empty()).await;
+}

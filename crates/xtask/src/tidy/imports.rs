@@ -20,14 +20,15 @@ const FOR_TESTS: &str = "testkit";
 const IMPORT_ANYTHING: [&str; 4] = ["bench", "fuzz", "system-tests", "testkit"];
 
 /// Each crate and what it may import besides `types`. A crate that is not here imports nothing.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("agent", &["protocol", "sys"]),
     ("artifact", &["store"]),
     ("capture", &["sys"]),
     // The daemon only for `forkd serve`, the gateway for `forkd netd`.
     ("cli", &["api", "client", "daemon", "mcp", "meter-protocol", "netd", "recipe"]),
     ("client", &["api"]),
-    ("daemon", &["api", "engine"]),
+    ("daemon", &["api", "e2b", "engine"]),
+    ("e2b", &["engine"]),
     (
         "engine",
         &[

@@ -1,0 +1,132 @@
+//! What a sandbox may reach, in E2B's words.
+
+use axum::http::StatusCode;
+use forkd_types::network::NetworkPolicy;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::asked::{Asked, Body, Said, to_the_end};
+use crate::failure::Failure;
+
+/// What a client wants. Each field is done or refused.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct NetworkWish {
+    allow_out: Option<Vec<String>>,
+    deny_out: Option<Vec<String>>,
+    allow_public_traffic: Option<bool>,
+    #[serde(rename = "allow_internet_access")]
+    allow_internet_access: Option<bool>,
+    dns_servers: Option<Value>,
+    egress_proxy: Option<Value>,
+    mask_request_host: Option<Value>,
+    https_ports: Option<Value>,
+    rules: Option<Value>,
+}
+
+fn is_given(value: &Option<Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => false,
+        Some(Value::Array(all)) => !all.is_empty(),
+        Some(Value::Object(all)) => !all.is_empty(),
+        Some(_) => true,
+    }
+}
+
+/// The policy that is wanted; none if nothing is.
+pub(super) fn policy_of(
+    allow_internet_access: Option<bool>,
+    wish: Option<&NetworkWish>,
+) -> Result<Option<NetworkPolicy>, Failure> {
+    let Some(wish) = wish else {
+        let allow =
+            |allow| NetworkPolicy { allow_internet_access: Some(allow), ..Default::default() };
+        // Clients send `true` by themselves: it is then what the daemon's default is.
+        return Ok(allow_internet_access.filter(|allow| !allow).map(allow));
+    };
+    let refused = [
+        ("network.dnsServers", &wish.dns_servers),
+        ("network.egressProxy", &wish.egress_proxy),
+        ("network.maskRequestHost", &wish.mask_request_host),
+        ("network.httpsPorts", &wish.https_ports),
+        ("network.rules", &wish.rules),
+    ];
+    if let Some((name, _)) = refused.iter().find(|(_, value)| is_given(value)) {
+        return Err(Failure::not_done(name));
+    }
+    let mut policy = NetworkPolicy {
+        allow_internet_access: allow_internet_access.filter(|allow| !allow),
+        allow_public_traffic: wish.allow_public_traffic.unwrap_or(false),
+        ..NetworkPolicy::default()
+    };
+    for entry in wish.allow_out.iter().flatten() {
+        let wrong = |error: forkd_types::network::DestinationError| {
+            Failure::field("network.allowOut", &error.to_string())
+        };
+        policy.allow_out.push(entry.parse().map_err(wrong)?);
+    }
+    // E2B denies what its list of denials names, and allows the rest.
+    if !policy.allow_out.is_empty() && policy.allow_internet_access.is_none() {
+        policy.allow_internet_access = Some(true);
+    }
+    for entry in wish.deny_out.iter().flatten() {
+        let wrong = |error: forkd_types::network::DestinationError| {
+            Failure::field("network.denyOut", &error.to_string())
+        };
+        policy.deny_out.push(entry.parse().map_err(wrong)?);
+    }
+    Ok(Some(policy))
+}
+
+/// Replaces the policy; what is left out is cleared.
+pub(super) async fn replace(
+    asked: Asked,
+    axum::extract::Path(said): Said,
+    Body(wish): Body<NetworkWish>,
+) -> Result<StatusCode, Failure> {
+    let sandbox = asked.sandbox(&said)?;
+    let policy = policy_of(wish.allow_internet_access, Some(&wish))?.unwrap_or_default();
+    let engine = asked.engine.clone();
+    to_the_end(async move { engine.set_network(&sandbox.id, policy, None).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn policy(access: Option<bool>, wish: Option<Value>) -> Result<Option<NetworkPolicy>, Failure> {
+        let wish = wish.map(|wish| serde_json::from_value::<NetworkWish>(wish).unwrap());
+        policy_of(access, wish.as_ref())
+    }
+
+    #[test]
+    fn a_user_who_denies_the_internet_does_not_get_it() {
+        let closed = policy(Some(false), None).unwrap().unwrap();
+        assert!(!closed.allows_by_default());
+        let with_list = policy(Some(false), Some(json!({"denyOut": ["10.0.0.0/8"]})));
+        assert!(!with_list.unwrap().unwrap().allows_by_default());
+        let all = policy(None, Some(json!({"denyOut": ["0.0.0.0/0"], "allowOut": ["1.1.1.1"]})));
+        assert!(all.unwrap().unwrap().is_list());
+        assert_eq!(policy(Some(true), None).unwrap(), None);
+        assert_eq!(policy(None, None).unwrap(), None);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_and_not_passed_over() {
+        for (field, value) in [
+            ("dnsServers", json!(["1.1.1.1"])),
+            ("egressProxy", json!({"address": "a:1"})),
+            ("maskRequestHost", json!("localhost")),
+            ("httpsPorts", json!([443])),
+            ("rules", json!({"example.com": []})),
+        ] {
+            let failure = policy(None, Some(json!({field: value}))).unwrap_err();
+            assert!(failure.to_string().contains(field), "{failure}");
+        }
+        let failure = policy(None, Some(json!({"denyOut": ["no such thing"]}))).unwrap_err();
+        assert!(failure.to_string().contains("network.denyOut"), "{failure}");
+    }
+}

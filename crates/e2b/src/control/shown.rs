@@ -1,0 +1,97 @@
+//! A sandbox as clients of E2B see it.
+
+use std::time::SystemTime;
+
+use forkd_engine::Sandbox;
+use forkd_types::{SandboxState, limit};
+use serde_json::{Map, Value, json};
+
+use super::asked::Asked;
+use crate::id;
+use crate::record::Record;
+use crate::shared::ENVD_VERSION;
+
+/// There is one, and clients ignore it.
+const CLIENT_ID: &str = "forkd";
+
+/// RFC 3339 with microseconds, which are what lists are cut by.
+pub(super) fn time(time: SystemTime) -> String {
+    humantime::format_rfc3339_micros(time).to_string()
+}
+
+/// When a sandbox ends. Says the same until somebody changes it. One without an end lives for as
+/// long as any may.
+pub(super) fn end_of(sandbox: &Sandbox) -> SystemTime {
+    sandbox.created_at + sandbox.options.ttl.unwrap_or(limit::LIFETIME_MAX)
+}
+
+impl Asked {
+    /// What is kept of a sandbox; of one that forkd's own clients made, what can be known.
+    pub(super) fn record(&self, sandbox: &Sandbox) -> Record {
+        self.shared.records.get(&sandbox.id).unwrap_or_else(|| {
+            let snapshot = self.engine.snapshot(&sandbox.snapshot_tag).ok();
+            let memory = |bytes: u64| bytes >> 20;
+            Record {
+                template: sandbox.snapshot_tag.shown_to(self.engine.caller().owner()),
+                cpus: snapshot.as_ref().map_or(0, |snapshot| snapshot.vcpus),
+                memory_mb: snapshot.map_or(0, |snapshot| memory(snapshot.memory.get())),
+                ..Record::default()
+            }
+        })
+    }
+
+    /// As create, connect and fork answer.
+    pub(super) fn handed_out(&self, sandbox: &Sandbox) -> Value {
+        let record = self.record(sandbox);
+        let mut shown = json!({
+            "templateID": record.template,
+            "sandboxID": id::shown(&sandbox.id),
+            "clientID": CLIENT_ID,
+            "envdVersion": ENVD_VERSION,
+            "envdAccessToken": self.shared.secret.access_token(&sandbox.id),
+        });
+        if let Some(alias) = record.alias {
+            shown["alias"] = alias.into();
+        }
+        shown
+    }
+
+    /// As lists show it.
+    pub(super) fn listed(&self, sandbox: &Sandbox) -> Map<String, Value> {
+        let record = self.record(sandbox);
+        let state = match sandbox.state {
+            SandboxState::Paused => "paused",
+            _ => "running",
+        };
+        let mut shown = Map::new();
+        let mut set = |name: &str, value: Value| shown.insert(name.to_owned(), value);
+        set("templateID", record.template.into());
+        set("sandboxID", id::shown(&sandbox.id).into());
+        set("clientID", CLIENT_ID.into());
+        set("startedAt", time(sandbox.created_at).into());
+        set("endAt", time(end_of(sandbox)).into());
+        set("cpuCount", record.cpus.into());
+        set("memoryMB", record.memory_mb.into());
+        set("diskSizeMB", 0.into());
+        set("state", state.into());
+        set("envdVersion", ENVD_VERSION.into());
+        set("metadata", json!(*sandbox.options.metadata));
+        if let Some(alias) = record.alias {
+            set("alias", alias.into());
+        }
+        shown
+    }
+
+    /// As it is shown alone.
+    pub(super) fn detailed(&self, sandbox: &Sandbox) -> Value {
+        let mut shown = self.listed(sandbox);
+        let token = self.shared.secret.access_token(&sandbox.id);
+        shown.insert("envdAccessToken".to_owned(), token.into());
+        if let Some(allow) = self.record(sandbox).allow_internet_access {
+            shown.insert("allowInternetAccess".to_owned(), allow.into());
+        }
+        let lifecycle = json!({"autoResume": false, "onTimeout": "kill"});
+        shown.insert("lifecycle".to_owned(), lifecycle);
+        Value::Object(shown)
+    }
+}

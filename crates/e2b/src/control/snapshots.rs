@@ -1,0 +1,113 @@
+//! Snapshots that outlive their sandbox. Clients start sandboxes from one by its id.
+
+use axum::Json;
+use axum::extract::{Path, RawQuery};
+use axum::http::{HeaderMap, StatusCode};
+use forkd_engine::{DeletePolicy, Snapshot};
+use forkd_types::{SnapshotStatus, TagName};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::asked::{Asked, Body, Said, to_the_end};
+use super::fork::{FORK_TAG, random_tag};
+use super::list::{newest_page, page_limit};
+use crate::failure::Failure;
+use crate::id;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct NewSnapshot {
+    name: Option<String>,
+    memory: Option<bool>,
+}
+
+/// A name for a snapshot. forkd has one build of each name, which E2B calls `default`.
+fn tag_of(name: &str) -> Result<TagName, Failure> {
+    let name = name.strip_suffix(":default").unwrap_or(name);
+    let tag: TagName = name
+        .parse()
+        .map_err(|error: forkd_types::TagError| Failure::field("name", &error.to_string()))?;
+    match tag.plain() {
+        Some(_) => Ok(tag),
+        None => Err(Failure::field("name", "must not name an owner")),
+    }
+}
+
+/// A snapshot as clients know it. One with a name of its own is found by it.
+fn shown(tag: &str) -> Value {
+    let names: &[&str] = if tag.starts_with("e2b-snapshot-") { &[] } else { &[tag] };
+    json!({"snapshotID": format!("{tag}:default"), "names": names})
+}
+
+pub(super) async fn create(
+    asked: Asked,
+    Path(said): Said,
+    Body(body): Body<NewSnapshot>,
+) -> Result<(StatusCode, Json<Value>), Failure> {
+    let source = asked.sandbox(&said)?;
+    if body.memory == Some(false) {
+        return Err(Failure::not_done("memory: false"));
+    }
+    let name = match body.name.as_deref().filter(|name| !name.is_empty()) {
+        Some(name) => tag_of(name)?,
+        None => random_tag("e2b-snapshot-")?,
+    };
+    let answer = shown(&name.to_string());
+    let tag = name.said_by(asked.engine.caller().owner());
+    to_the_end(async move { asked.branch(&source, tag).await }).await?;
+    Ok((StatusCode::CREATED, Json(answer)))
+}
+
+pub(super) async fn list(
+    asked: Asked,
+    RawQuery(query): RawQuery,
+) -> Result<(HeaderMap, Json<Vec<Value>>), Failure> {
+    let (mut source, mut name, mut limit, mut after) = (None, None, None, None);
+    for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        match key.as_ref() {
+            "sandboxID" => source = Some(value.into_owned()),
+            "name" => name = Some(value.trim_end_matches(":default").to_owned()),
+            "limit" => limit = Some(page_limit(&value)?),
+            "nextToken" => after = Some(value.into_owned()),
+            _ => {}
+        }
+    }
+    let owner = asked.engine.caller().owner().clone();
+    let is_wanted = |snapshot: &Snapshot, shown: &str| {
+        let branched_from = snapshot.branched_from.as_ref().map(id::shown);
+        snapshot.status == SnapshotStatus::Ready
+            && branched_from.is_some()
+            && !shown.starts_with(FORK_TAG)
+            && source.as_ref().is_none_or(|source| branched_from.as_ref() == Some(source))
+            && name.as_ref().is_none_or(|name| name == shown)
+    };
+    let all = asked.engine.snapshots().into_iter().filter_map(|snapshot| {
+        let tag = snapshot.tag.shown_to(&owner);
+        is_wanted(&snapshot, &tag).then(|| (snapshot.created_at, tag.clone(), shown(&tag)))
+    });
+    let (page, next) = newest_page(all.collect(), after.as_deref(), limit)?;
+    Ok((next, Json(page)))
+}
+
+/// What was started from it runs on.
+pub(super) async fn remove(asked: Asked, Path(said): Said) -> Result<StatusCode, Failure> {
+    let tag = asked.template(&said)?;
+    let engine = asked.engine.clone();
+    to_the_end(async move { engine.delete_snapshot(&tag, DeletePolicy::Force).await }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_tag_and_another_build_of_it_is_refused() {
+        assert_eq!(tag_of("a-1").unwrap().to_string(), "a-1");
+        assert_eq!(tag_of("a-1:default").unwrap().to_string(), "a-1");
+        for bad in ["a:v2", "ann/a", "a b", ""] {
+            assert!(tag_of(bad).is_err(), "{bad}");
+        }
+        assert_eq!(shown("a"), json!({"snapshotID": "a:default", "names": ["a"]}));
+    }
+}

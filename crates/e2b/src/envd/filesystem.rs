@@ -1,0 +1,127 @@
+//! Files and directories: what is there, making, moving, removing.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use forkd_engine::guest::{Depth, ExecRequest, FileEntry, FileKind};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::at::At;
+use super::entry::shown;
+use super::place::{for_files, user_of};
+use crate::failure::{Failure, Kind};
+
+/// Entries of one answer.
+const ENTRIES_MAX: usize = 100_000;
+/// For the image's program to move a tree, perhaps from one file system to another.
+const MOVE_DEADLINE: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct AtPath {
+    path: String,
+    depth: u32,
+    source: String,
+    destination: String,
+}
+
+impl At {
+    /// The path that a call means. Files are reached as the superuser.
+    pub(super) async fn file(&self, headers: &HeaderMap, said: &str) -> Result<String, Failure> {
+        let user = user_of(headers)?;
+        for_files(user.as_deref())?;
+        self.path(said, user.as_deref()).await
+    }
+
+    pub(super) async fn entry(&self, path: &str) -> Result<FileEntry, Failure> {
+        Ok(self.shared.engine.stat_file(&self.id, path).await?)
+    }
+}
+
+fn one(entry: &FileEntry) -> Value {
+    json!({"entry": shown(entry)})
+}
+
+pub(super) async fn stat(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+    let path = at.file(headers, &ask.path).await?;
+    Ok(one(&at.entry(&path).await?))
+}
+
+/// A directory, then what is in it, each by name.
+pub(super) async fn list(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+    let root = at.file(headers, &ask.path).await?;
+    // A link to a directory is looked through by the guest.
+    if at.entry(&root).await?.kind == FileKind::File {
+        return Err(Failure::field("path", "is not a directory"));
+    }
+    let mut shown_entries = Vec::new();
+    // The next is the last one.
+    let mut waiting = listed(at, &root, 1).await?;
+    while let Some((entry, depth)) = waiting.pop() {
+        if shown_entries.len() >= ENTRIES_MAX {
+            let problem = format!("there are more than {ENTRIES_MAX} entries");
+            return Err(Failure::field("depth", &problem));
+        }
+        shown_entries.push(shown(&entry));
+        if entry.kind == FileKind::Directory && depth < ask.depth.max(1) {
+            match listed(at, &entry.path, depth + 1).await {
+                Ok(below) => waiting.extend(below),
+                // Removed meanwhile.
+                Err(failure) if failure.kind == Kind::NotFound => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+    Ok(json!({"entries": shown_entries}))
+}
+
+/// What is in a directory, the first last.
+async fn listed(at: &At, path: &str, depth: u32) -> Result<Vec<(FileEntry, u32)>, Failure> {
+    let entries = at.shared.engine.list_files(&at.id, path).await?;
+    Ok(entries.into_iter().rev().map(|entry| (entry, depth)).collect())
+}
+
+pub(super) async fn make(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+    let path = at.file(headers, &ask.path).await?;
+    match at.entry(&path).await {
+        Ok(entry) if entry.kind == FileKind::Directory => {
+            return Err(Failure::new(Kind::AlreadyExists, format!("{path}: already exists")));
+        }
+        Ok(_) => return Err(Failure::field("path", "is there, and is not a directory")),
+        Err(failure) if failure.kind == Kind::NotFound => {}
+        Err(failure) => return Err(failure),
+    }
+    at.shared.engine.make_directory(&at.id, &path).await?;
+    Ok(one(&at.entry(&path).await?))
+}
+
+/// With the image's own program: the guest agent has no word for it.
+pub(super) async fn rename(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+    let from = at.file(headers, &ask.source).await?;
+    let to = at.file(headers, &ask.destination).await?;
+    at.entry(&from).await?;
+    if let Some((above, _)) = to.rsplit_once('/').filter(|(above, _)| !above.is_empty()) {
+        at.shared.engine.make_directory(&at.id, above).await?;
+    }
+    let mut request = ExecRequest::new(["mv", "-f", "-T", "--", &from, &to]);
+    request.user = Some("0".to_owned());
+    request.timeout = MOVE_DEADLINE;
+    let output = at.shared.engine.exec(&at.id, request).await?;
+    if output.exit_code != 0 {
+        let said: String = String::from_utf8_lossy(&output.stderr).chars().take(500).collect();
+        return Err(Failure::new(Kind::InvalidArgument, format!("move {from}: {said}")));
+    }
+    Ok(one(&at.entry(&to).await?))
+}
+
+/// What is not there is removed already.
+pub(super) async fn remove(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+    let path = at.file(headers, &ask.path).await?;
+    let removed = at.shared.engine.remove_file(&at.id, &path, Depth::Recursive).await;
+    match removed.map_err(Failure::from) {
+        Ok(()) => Ok(json!({})),
+        Err(failure) if failure.kind == Kind::NotFound => Ok(json!({})),
+        Err(failure) => Err(failure),
+    }
+}

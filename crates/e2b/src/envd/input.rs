@@ -1,0 +1,178 @@
+//! Input of programs, signals to them, and the size of their terminals.
+
+use axum::extract::Request;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use forkd_engine::EngineError;
+use forkd_engine::guest::{InputPiece, ProcessError, ProcessView};
+use futures_util::{StreamExt as _, stream};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::at::At;
+use super::process::Pty;
+use super::table::Selector;
+use crate::connect::{Broken, Decoder, Envelope, ended, json_of, message, streamed};
+use crate::failure::{Failure, Kind};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SendRequest {
+    process: Selector,
+    input: Input,
+}
+
+/// One of the two.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Input {
+    stdin: Option<String>,
+    pty: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct AboutProcess {
+    process: Selector,
+    signal: Value,
+    pty: Option<Pty>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct StreamedInput {
+    start: Option<AboutProcess>,
+    data: Option<StreamedData>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct StreamedData {
+    input: Input,
+}
+
+/// Input that the program does not take is E2B's `internal`, and its client's to know.
+fn not_taken(error: EngineError) -> Failure {
+    match error {
+        EngineError::Process(ProcessError::NoInput { .. } | ProcessError::NoTerminal { .. }) => {
+            Failure::new(Kind::Internal, "the program takes no such input")
+        }
+        other => other.into(),
+    }
+}
+
+async fn give(at: &At, process: &ProcessView, input: Input) -> Result<(), Failure> {
+    let said = at.shared.processes.get(&at.id, &process.id);
+    let on_terminal = said.map(|said| said.on_terminal);
+    let (text, is_for_terminal) = match (input.stdin, input.pty) {
+        (Some(text), None) => (text, false),
+        (None, Some(text)) => (text, true),
+        _ => return Err(Failure::field("input", "must have one of `stdin` and `pty`")),
+    };
+    if on_terminal.is_some_and(|on_terminal| on_terminal != is_for_terminal) {
+        return Err(Failure::new(Kind::Internal, "the program takes no such input"));
+    }
+    let data = STANDARD.decode(text).map_err(|_| Failure::field("input", "is no base64"))?;
+    if data.is_empty() {
+        return Ok(());
+    }
+    let piece = InputPiece { data, eof: false };
+    let given = at.shared.engine.give_process_input(&at.id, &process.id, piece).await;
+    given.map_err(not_taken)
+}
+
+pub(super) async fn send(at: &At, _: &HeaderMap, ask: SendRequest) -> Result<Value, Failure> {
+    give(at, &at.process(&ask.process)?, ask.input).await?;
+    Ok(json!({}))
+}
+
+/// The first message says for which program the others are.
+pub(super) async fn stream(at: At, request: Request) -> Response {
+    let taken = take(&at, request).await;
+    streamed(taken.map(|()| {
+        let answer: [Result<_, Broken>; 2] = [Ok(message(&json!({}))), Ok(ended(Ok(())))];
+        stream::iter(answer)
+    }))
+}
+
+async fn take(at: &At, request: Request) -> Result<(), Failure> {
+    let mut body = request.into_body().into_data_stream();
+    let (mut decoder, mut process) = (Decoder::default(), None);
+    loop {
+        while let Some(envelope) = decoder.next()? {
+            let Envelope::Message(bytes) = envelope else { return Ok(()) };
+            let StreamedInput { start, data } = json_of(&bytes)?;
+            if let Some(start) = start {
+                process = Some(at.process(&start.process)?);
+            }
+            if let Some(data) = data {
+                let first = || Failure::field("start", "must be in the first message");
+                give(at, process.as_ref().ok_or_else(first)?, data.input).await?;
+            }
+        }
+        match body.next().await {
+            Some(Ok(bytes)) => decoder.feed(&bytes),
+            None if !decoder.is_in_the_middle() => return Ok(()),
+            None | Some(Err(_)) => {
+                return Err(Failure::new(Kind::InvalidArgument, "the messages broke off"));
+            }
+        }
+    }
+}
+
+pub(super) async fn close(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<Value, Failure> {
+    let process = at.process(&ask.process)?;
+    let said = at.shared.processes.get(&at.id, &process.id);
+    if said.is_some_and(|said| said.on_terminal) {
+        let text = "a terminal has no end of input of its own: send Ctrl+D";
+        return Err(Failure::new(Kind::InvalidArgument, text));
+    }
+    let piece = InputPiece { data: Vec::new(), eof: true };
+    match at.shared.engine.give_process_input(&at.id, &process.id, piece).await {
+        // It is closed already.
+        Ok(()) | Err(EngineError::Process(ProcessError::NoInput { .. })) => Ok(json!({})),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The number of a signal, by its name or its number.
+fn signal_of(signal: &Value) -> Result<i32, Failure> {
+    match (signal.as_str(), signal.as_i64()) {
+        (Some("SIGNAL_SIGKILL"), _) | (_, Some(9)) => Ok(9),
+        (Some("SIGNAL_SIGTERM"), _) | (_, Some(15)) => Ok(15),
+        _ => Err(Failure::new(Kind::Unimplemented, "signal: must be SIGKILL or SIGTERM")),
+    }
+}
+
+pub(super) async fn signal(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<Value, Failure> {
+    let number = signal_of(&ask.signal)?;
+    let process = at.process(&ask.process)?;
+    at.shared.engine.signal_process(&at.id, &process.id, number)?;
+    Ok(json!({}))
+}
+
+pub(super) async fn update(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<Value, Failure> {
+    let process = at.process(&ask.process)?;
+    if let Some(pty) = ask.pty {
+        let size = pty.size()?;
+        let resized = at.shared.engine.resize_process(&at.id, &process.id, size);
+        resized.map_err(not_taken)?;
+    }
+    Ok(json!({}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_signals_are_known_by_name_and_number_and_no_other() {
+        assert_eq!(signal_of(&json!("SIGNAL_SIGKILL")).unwrap(), 9);
+        assert_eq!(signal_of(&json!(15)).unwrap(), 15);
+        for other in [json!("SIGNAL_UNSPECIFIED"), json!(0), json!(2), Value::Null] {
+            assert_eq!(signal_of(&other).unwrap_err().kind, Kind::Unimplemented, "{other}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What E2B's agent in the guest would answer: calls about programs and files of one sandbox, and
+//! addresses of files. The sandbox is there and runs; here it is asked whether the client may.
+
+pub(crate) mod at;
+mod entry;
+pub(crate) mod files;
+mod filesystem;
+mod input;
+pub(crate) mod place;
+mod process;
+pub(crate) mod table;
+mod upload;
+mod watch;
+pub(crate) mod watchers;
+
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+
+use self::at::At;
+use crate::connect::{answered, question, streamed};
+use crate::failure::{Failure, Kind};
+
+/// Answers a request for a sandbox that runs.
+pub(crate) async fn answer(at: At, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    if path == "/health" {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    let token = request.headers().get("x-access-token");
+    let has_token = token.is_some_and(|token| at.shared.secret.opens(&at.id, token.as_bytes()));
+    if path == "/files" {
+        return files::answer(at, request, has_token).await;
+    }
+    if !has_token {
+        let text = "the X-Access-Token is missing or not that of this sandbox";
+        return Failure::new(Kind::Unauthenticated, text).into_call_response();
+    }
+    if request.method() != Method::POST {
+        return unknown(&request);
+    }
+    call(at, &path, request).await
+}
+
+fn unknown(request: &Request) -> Response {
+    let shown: String = request.uri().path().chars().take(80).collect();
+    let text = format!("forkd does not do {} {shown}", request.method());
+    Failure::new(Kind::Unimplemented, text).into_call_response()
+}
+
+async fn call(at: At, path: &str, request: Request) -> Response {
+    /// A call whose answer is one message.
+    macro_rules! once {
+        ($work:expr) => {{
+            let (parts, body) = request.into_parts();
+            let message = question(&parts.headers, body).await;
+            answered(async { $work(&at, &parts.headers, message?).await }.await)
+        }};
+    }
+    /// A call whose answer is a stream.
+    macro_rules! stream {
+        ($work:expr) => {{
+            let (parts, body) = request.into_parts();
+            let message = question(&parts.headers, body).await;
+            streamed(async { $work(&at, &parts.headers, message?).await }.await)
+        }};
+    }
+    match path {
+        "/process.Process/Start" => stream!(process::start),
+        "/process.Process/Connect" => stream!(process::connect),
+        "/process.Process/List" => once!(process::list),
+        "/process.Process/SendInput" => once!(input::send),
+        "/process.Process/StreamInput" => input::stream(at, request).await,
+        "/process.Process/CloseStdin" => once!(input::close),
+        "/process.Process/SendSignal" => once!(input::signal),
+        "/process.Process/Update" => once!(input::update),
+        "/filesystem.Filesystem/Stat" => once!(filesystem::stat),
+        "/filesystem.Filesystem/ListDir" => once!(filesystem::list),
+        "/filesystem.Filesystem/MakeDir" => once!(filesystem::make),
+        "/filesystem.Filesystem/Move" => once!(filesystem::rename),
+        "/filesystem.Filesystem/Remove" => once!(filesystem::remove),
+        "/filesystem.Filesystem/WatchDir" => stream!(watch::follow),
+        "/filesystem.Filesystem/CreateWatcher" => once!(watch::create),
+        "/filesystem.Filesystem/GetWatcherEvents" => once!(watch::events),
+        "/filesystem.Filesystem/RemoveWatcher" => once!(watch::remove),
+        _ => unknown(&request),
+    }
+}

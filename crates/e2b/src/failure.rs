@@ -1,0 +1,291 @@
+//! An answer that is not a success, in the two forms that clients of E2B read: `{code, message}`
+//! of the control interface and of files, and a word of Connect for calls.
+//!
+//! Guarantees: 429 and 503 are answered only when nothing has been done, because clients ask again
+//! by themselves; what asking again cannot help says so.
+
+use axum::Json;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use forkd_engine::guest::{GuestError, ProcessError};
+use forkd_engine::{EngineError, describe};
+use serde_json::json;
+
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
+
+/// What went wrong, as far as clients tell it apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    InvalidArgument,
+    Unauthenticated,
+    PermissionDenied,
+    NotFound,
+    Conflict,
+    AlreadyExists,
+    TooLarge,
+    /// A limit; nothing has been done.
+    LimitReached,
+    /// It passes by itself; nothing has been done.
+    Busy,
+    NoSpace,
+    Unimplemented,
+    DeadlineExceeded,
+    Internal,
+    /// The sandbox does not run: on the side of sandboxes that is as good as none.
+    Gone,
+}
+
+/// Why a request is not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Failure {
+    pub(crate) kind: Kind,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// A field that is wrong.
+    pub(crate) fn field(name: &str, problem: &str) -> Self {
+        Self::new(Kind::InvalidArgument, format!("{name}: {problem}"))
+    }
+
+    /// A field for what forkd does not do. It is never passed over.
+    pub(crate) fn not_done(name: &str) -> Self {
+        Self::field(name, "forkd does not do this; leave it out")
+    }
+
+    pub(crate) fn no_sandbox(said: &str) -> Self {
+        let said: String = said.chars().take(80).collect();
+        Self::new(Kind::NotFound, format!("sandbox \"{said}\" doesn't exist"))
+    }
+
+    /// Its word in Connect.
+    pub(crate) const fn word(&self) -> &'static str {
+        match self.kind {
+            Kind::InvalidArgument | Kind::TooLarge => "invalid_argument",
+            Kind::Unauthenticated => "unauthenticated",
+            Kind::PermissionDenied => "permission_denied",
+            Kind::NotFound => "not_found",
+            Kind::Conflict => "failed_precondition",
+            Kind::AlreadyExists => "already_exists",
+            Kind::LimitReached | Kind::NoSpace => "resource_exhausted",
+            Kind::Busy | Kind::Gone => "unavailable",
+            Kind::Unimplemented => "unimplemented",
+            Kind::DeadlineExceeded => "deadline_exceeded",
+            Kind::Internal => "internal",
+        }
+    }
+
+    const fn status(&self) -> StatusCode {
+        match self.kind {
+            Kind::InvalidArgument => StatusCode::BAD_REQUEST,
+            Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Kind::PermissionDenied => StatusCode::FORBIDDEN,
+            Kind::NotFound => StatusCode::NOT_FOUND,
+            Kind::Conflict | Kind::AlreadyExists => StatusCode::CONFLICT,
+            Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Kind::LimitReached => StatusCode::TOO_MANY_REQUESTS,
+            Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Kind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+            Kind::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+            Kind::DeadlineExceeded | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Kind::Gone => StatusCode::BAD_GATEWAY,
+        }
+    }
+
+    /// The status of a call that answers once.
+    const fn call_status(&self) -> StatusCode {
+        match self.kind {
+            // What a limit refuses is tried again by nobody here.
+            Kind::LimitReached | Kind::NoSpace => StatusCode::TOO_MANY_REQUESTS,
+            Kind::Conflict | Kind::TooLarge => StatusCode::BAD_REQUEST,
+            Kind::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+            Kind::Gone => StatusCode::SERVICE_UNAVAILABLE,
+            _ => self.status(),
+        }
+    }
+
+    /// As an error of the control interface inside an answer.
+    pub(crate) fn body(&self) -> serde_json::Value {
+        json!({"code": self.status().as_u16(), "message": self.message})
+    }
+
+    /// As an error of Connect.
+    pub(crate) fn call_body(&self) -> serde_json::Value {
+        json!({"code": self.word(), "message": self.message})
+    }
+
+    /// As the answer to a call that answers once.
+    pub(crate) fn into_call_response(self) -> Response {
+        self.log();
+        (self.call_status(), Json(self.call_body())).into_response()
+    }
+
+    /// Logs it, as an error only where somebody should look at the daemon.
+    pub(crate) fn log(&self) {
+        match self.kind {
+            Kind::Internal => tracing::error!(error = %self.message, "request failed"),
+            _ => tracing::debug!(error = %self.message, "request refused"),
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        self.log();
+        let mut response = (self.status(), Json(self.body())).into_response();
+        if self.kind != Kind::Busy {
+            response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        response
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::new(kind_of(&error), describe(&error))
+    }
+}
+
+/// No arm catches the rest: a new error of the engine has to be given a kind before it compiles.
+fn kind_of(error: &EngineError) -> Kind {
+    match error {
+        EngineError::UnknownSnapshot { .. }
+        | EngineError::UnknownSandbox { .. }
+        | EngineError::UnknownImage { .. }
+        | EngineError::UnknownOperation { .. }
+        | EngineError::UnknownKey { .. }
+        | EngineError::UnknownSecret { .. }
+        | EngineError::UnknownNetwork { .. }
+        | EngineError::NotMember { .. } => Kind::NotFound,
+        EngineError::TagTaken { .. }
+        | EngineError::NetworkTaken { .. }
+        | EngineError::SnapshotNotReady { .. }
+        | EngineError::SnapshotInUse { .. }
+        | EngineError::SandboxNotRunning { .. }
+        | EngineError::NotCancellable { .. }
+        | EngineError::Cancelled { .. }
+        | EngineError::ChainTooDeep { .. }
+        | EngineError::Incompatible { .. }
+        | EngineError::MemoryLimitUnavailable { .. }
+        | EngineError::LimitUnavailable { .. }
+        | EngineError::OwnNetworkUnavailable { .. }
+        | EngineError::LiveUnavailable(_)
+        | EngineError::ArtifactUnfit { .. }
+        | EngineError::GatewayNotTrusted { .. } => Kind::Conflict,
+        EngineError::NotYours { .. }
+        | EngineError::AdminOnly { .. }
+        | EngineError::KeyNotTrusted { .. } => Kind::PermissionDenied,
+        EngineError::BadRequest { .. }
+        | EngineError::NetworkNotPermitted(_)
+        | EngineError::NoNetworkDevice { .. }
+        | EngineError::ArtifactRefused { .. }
+        | EngineError::WarmFailed { .. }
+        | EngineError::MemoryLimitReached(_) => Kind::InvalidArgument,
+        EngineError::NoSpace { .. } => Kind::NoSpace,
+        EngineError::LimitReached { .. }
+        | EngineError::TooManyPortTokens { .. }
+        | EngineError::TooManyConnections { .. } => Kind::LimitReached,
+        EngineError::SandboxBusy { .. } => Kind::Busy,
+        EngineError::Guest(error) => kind_of_guest(error),
+        EngineError::Process(error) => kind_of_process(error),
+        EngineError::SnapshotDamaged { .. }
+        | EngineError::ImageUnavailable { .. }
+        | EngineError::RegistryFailed { .. }
+        | EngineError::RenewalNotConfirmed { .. }
+        | EngineError::BootFailed { .. }
+        | EngineError::PortClosed { .. }
+        | EngineError::PortSilent { .. }
+        | EngineError::NetworkUnavailable(_)
+        | EngineError::Vmm(_)
+        | EngineError::Capture(_)
+        | EngineError::Store(_)
+        | EngineError::NoKvm { .. }
+        | EngineError::Internal(_) => Kind::Internal,
+    }
+}
+
+/// The word of a refusal comes from the guest: it can choose among these kinds, and none of them
+/// blames the daemon.
+fn kind_of_guest(error: &GuestError) -> Kind {
+    match error {
+        GuestError::Timeout { .. } | GuestError::NotReading { .. } => Kind::DeadlineExceeded,
+        GuestError::Closed { .. } => Kind::Gone,
+        GuestError::Remote { code, .. } => match code.as_str() {
+            "file_not_found" => Kind::NotFound,
+            "user_not_found" => Kind::Unauthenticated,
+            "busy" => Kind::LimitReached,
+            "unsupported" => Kind::Unimplemented,
+            _ => Kind::InvalidArgument,
+        },
+        GuestError::OutputTooLarge { .. }
+        | GuestError::OutputsTooLarge { .. }
+        | GuestError::RequestTooLarge { .. } => Kind::TooLarge,
+        GuestError::Protocol { .. } | GuestError::HookFailed { .. } => Kind::InvalidArgument,
+        GuestError::Entropy { .. } => Kind::Internal,
+    }
+}
+
+fn kind_of_process(error: &ProcessError) -> Kind {
+    match error {
+        ProcessError::Unknown { .. } | ProcessError::Ended { .. } => Kind::NotFound,
+        ProcessError::TooMany { .. } => Kind::LimitReached,
+        // E2B's word for input that nobody takes; clients know it by that.
+        ProcessError::NoInput { .. }
+        | ProcessError::NoTerminal { .. }
+        | ProcessError::PastTheEnd { .. } => Kind::Conflict,
+        ProcessError::InputWaits { .. } => Kind::DeadlineExceeded,
+        ProcessError::Guest(error) => kind_of_guest(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Kind; 14] = [
+        Kind::InvalidArgument,
+        Kind::Unauthenticated,
+        Kind::PermissionDenied,
+        Kind::NotFound,
+        Kind::Conflict,
+        Kind::AlreadyExists,
+        Kind::TooLarge,
+        Kind::LimitReached,
+        Kind::Busy,
+        Kind::NoSpace,
+        Kind::Unimplemented,
+        Kind::DeadlineExceeded,
+        Kind::Internal,
+        Kind::Gone,
+    ];
+
+    #[test]
+    fn a_client_asks_again_only_when_nothing_was_done_and_waiting_helps() {
+        for kind in ALL {
+            let response = Failure::new(kind, "m").into_response();
+            let repeats = [429, 502, 503, 504].contains(&response.status().as_u16());
+            let told_not_to = response.headers().contains_key("should-retry");
+            assert_eq!(repeats && !told_not_to, kind == Kind::Busy, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_guest_cannot_blame_the_daemon() {
+        for word in ["internal", "", "file_not_found", "no_such_word", "user_not_found"] {
+            let error = GuestError::Remote { code: word.to_owned(), message: String::new() };
+            assert!(!matches!(kind_of_guest(&error), Kind::Internal | Kind::Gone), "{word}");
+        }
+    }
+
+    #[test]
+    fn an_error_has_the_form_that_its_reader_understands() {
+        let failure = Failure::field("timeout", "must be at least 1");
+        assert_eq!(failure.body(), json!({"code": 400, "message": "timeout: must be at least 1"}));
+        assert_eq!(failure.call_body()["code"], "invalid_argument");
+    }
+}

@@ -1,0 +1,33 @@
+//! E2B's interfaces in front of the engine, so that programs which use E2B's clients run unchanged:
+//! the control interface, and in place of E2B's agent in the guest its calls and file addresses.
+//!
+//! ```text
+//! shared   what requests share         control  create, list, end, fork, pause, snapshots
+//! target, server  to what one goes     envd     programs and files of one sandbox
+//! id       names of sandboxes          connect  framing of calls
+//! secret   keys and tokens             failure  errors, in the forms that clients read
+//! record   what is kept of each one    signature  addresses of files that need no token
+//! ```
+//!
+//! Guarantees: no token is in a guest or a snapshot because of this; what forkd does not do is
+//! refused by its name and not passed over; what a client sends is never held whole, but for
+//! messages of bounded length.
+//!
+//! Does not do: listen, encrypt, know who has which key of the operator's. The daemon does.
+
+mod connect;
+mod control;
+mod envd;
+mod failure;
+mod id;
+mod record;
+mod secret;
+mod server;
+mod shared;
+mod signature;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub use server::{Config, E2b};
+pub use shared::FindCaller;

@@ -1,0 +1,308 @@
+//! All routes over an engine whose guests say yes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request};
+use forkd_engine::{
+    Caller, Engine, Limits, NoProgress, Role, TemplateImage, TemplateRequest, fake,
+};
+use forkd_types::ByteCount;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use crate::{Config, E2b};
+
+const SOON: Duration = Duration::from_secs(30);
+const ANN: &str = "e2b_00112233445566778899";
+
+/// E2B's interfaces with one template, `small`, which `base` stands for.
+struct Lab {
+    router: Router,
+    key: String,
+    engine: Engine,
+    _directory: tempfile::TempDir,
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Value,
+}
+
+impl Lab {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let config = fake::config(directory.path(), Limits::default()).unwrap();
+        let engine = fake::engine(&config, &Arc::default()).await.unwrap();
+        let request = TemplateRequest {
+            tag: "small".parse().unwrap(),
+            image: TemplateImage::Named(fake::IMAGE.to_owned()),
+            memory: ByteCount::from_mib(64),
+            vcpus: 1,
+            warm: Vec::new(),
+            shared: false,
+        };
+        engine.build_template(request, Arc::new(NoProgress)).await.unwrap();
+        let folder = directory.path().join("e2b");
+        std::fs::create_dir(&folder).unwrap();
+        let ann = Caller::new("ann".parse().unwrap(), Role::User);
+        let e2b = E2b::open(Config {
+            engine: engine.clone(),
+            folder,
+            find_caller: Arc::new(move |key| (key == ANN.as_bytes()).then(|| ann.clone())),
+            templates: BTreeMap::from([("base".to_owned(), "small".parse().unwrap())]),
+        });
+        let e2b = e2b.unwrap();
+        let (router, key) = (e2b.router(), e2b.api_key());
+        Self { router, key, engine, _directory: directory }
+    }
+
+    async fn ask(&self, what: &str, headers: &[(&str, &str)], body: Body) -> Answer {
+        let (method, uri) = what.split_once(' ').unwrap();
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let asked = self.router.clone().oneshot(request.body(body).unwrap());
+        let answer = tokio::time::timeout(SOON, asked).await.unwrap().unwrap();
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let bytes = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let body = serde_json::from_slice(&bytes).unwrap_or_default();
+        Answer { status, headers, body }
+    }
+
+    async fn control(&self, what: &str, body: Value) -> Answer {
+        let body = if body.is_null() { Body::empty() } else { body.to_string().into() };
+        self.ask(what, &[("x-api-key", &self.key)], body).await
+    }
+
+    /// A sandbox: its id and its token.
+    async fn sandbox(&self, more: Value) -> (String, String) {
+        let mut body = json!({"templateID": "base"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let made = self.control("POST /v2/sandboxes", body).await;
+        assert_eq!(made.status, 201, "{}", made.body);
+        let text = |name: &str| made.body[name].as_str().unwrap().to_owned();
+        (text("sandboxID"), text("envdAccessToken"))
+    }
+
+    async fn data(&self, what: &str, id: &str, more: &[(&str, &str)], body: Body) -> Answer {
+        let mut headers = vec![("e2b-sandbox-id", id), ("e2b-sandbox-port", "49983")];
+        headers.extend(more);
+        self.ask(what, &headers, body).await
+    }
+}
+
+#[tokio::test]
+async fn without_a_known_key_nothing_of_the_control_interface_answers() {
+    let lab = Lab::new().await;
+    for what in [
+        "POST /v2/sandboxes",
+        "GET /v2/sandboxes",
+        "DELETE /sandboxes/sb0123456789ab",
+        "POST /sandboxes/sb0123456789ab/fork",
+        "DELETE /templates/small",
+    ] {
+        for headers in [&[][..], &[("x-api-key", "e2b_00")], &[("x-access-token", &*lab.key)]] {
+            let answer = lab.ask(what, headers, "{\"templateID\":\"base\"}".into()).await;
+            assert_eq!(answer.status, 401, "{what} {headers:?}");
+            assert_eq!(answer.body["code"], 401);
+        }
+    }
+    assert!(lab.engine.sandboxes().is_empty());
+}
+
+#[tokio::test]
+async fn a_sandbox_is_made_found_and_ended_as_clients_expect() {
+    let lab = Lab::new().await;
+    let (id, _) = lab.sandbox(json!({"metadata": {"a": "b"}, "timeout": 60})).await;
+    let detail = lab.control(&format!("GET /sandboxes/{id}"), Value::Null).await;
+    for field in [
+        "templateID",
+        "sandboxID",
+        "clientID",
+        "startedAt",
+        "endAt",
+        "cpuCount",
+        "memoryMB",
+        "diskSizeMB",
+        "state",
+        "envdVersion",
+    ] {
+        assert!(!detail.body[field].is_null(), "{field} is missing in {}", detail.body);
+    }
+    assert_eq!(detail.body["templateID"], "small");
+    assert_eq!(detail.body["alias"], "base");
+    assert_eq!(detail.body["state"], "running");
+    let list = lab.control("GET /v2/sandboxes?metadata=a%3Db", Value::Null).await;
+    assert_eq!(list.body[0]["sandboxID"], *id);
+    let other = lab.control("GET /v2/sandboxes?metadata=a%3Dc", Value::Null).await;
+    assert_eq!(other.body, json!([]));
+    let ended = lab.control(&format!("DELETE /sandboxes/{id}"), Value::Null).await;
+    assert_eq!(ended.status, 204);
+    let again = lab.control(&format!("DELETE /sandboxes/{id}"), Value::Null).await;
+    assert_eq!((again.status, &again.body["code"]), (404, &json!(404)));
+}
+
+#[tokio::test]
+async fn connecting_never_shortens_a_life_and_a_timeout_may() {
+    let lab = Lab::new().await;
+    let (id, _) = lab.sandbox(json!({"timeout": 600})).await;
+    let end = async || {
+        let detail = lab.control(&format!("GET /sandboxes/{id}"), Value::Null).await;
+        detail.body["endAt"].as_str().unwrap().to_owned()
+    };
+    let first = end().await;
+    let connect = format!("POST /v2/sandboxes/{id}/connect");
+    let connected = lab.control(&connect, json!({"timeout": 5})).await;
+    assert_eq!((connected.status, end().await), (200, first.clone()));
+    lab.control(&connect, json!({"timeout": 6000})).await;
+    let longer = end().await;
+    assert!(longer > first);
+    let set = format!("POST /sandboxes/{id}/timeout");
+    assert_eq!(lab.control(&set, json!({"timeout": 30})).await.status, 204);
+    assert!(end().await < first);
+}
+
+#[tokio::test]
+async fn a_paused_sandbox_is_paused_on_one_side_and_not_found_on_the_other() {
+    let lab = Lab::new().await;
+    let (id, _) = lab.sandbox(json!({})).await;
+    assert_eq!(lab.data("GET /health", &id, &[], Body::empty()).await.status, 204);
+    let pause = format!("POST /sandboxes/{id}/pause");
+    assert_eq!(lab.control(&pause, json!({})).await.status, 204);
+    assert_eq!(lab.control(&pause, json!({})).await.status, 409);
+    let gone = lab.data("GET /health", &id, &[], Body::empty()).await;
+    assert_eq!(gone.status, 502);
+    let body = json!({"sandboxId": id, "message": "The sandbox was not found", "code": 502});
+    assert_eq!(gone.body, body);
+    let listed = lab.control("GET /v2/sandboxes?state=paused", Value::Null).await;
+    assert_eq!(listed.body[0]["sandboxID"], *id);
+    let connect = format!("POST /v2/sandboxes/{id}/connect");
+    assert_eq!(lab.control(&connect, json!({"timeout": 60})).await.status, 201);
+    assert_eq!(lab.data("GET /health", &id, &[], Body::empty()).await.status, 204);
+}
+
+#[tokio::test]
+async fn a_sandbox_opens_to_its_own_token_alone() {
+    let lab = Lab::new().await;
+    let (id, token) = lab.sandbox(json!({})).await;
+    let (other, _) = lab.sandbox(json!({})).await;
+    let json = ("content-type", "application/json");
+    let list = "POST /process.Process/List";
+    let with = |token| [json, ("x-access-token", token)];
+    let good = lab.data(list, &id, &with(&token), "{}".into()).await;
+    assert_eq!((good.status, good.body), (200, json!({"processes": []})));
+    for (id, token) in [(&other, &*token), (&id, ""), (&id, &lab.key)] {
+        let bad = lab.data(list, id, &with(token), "{}".into()).await;
+        assert_eq!((bad.status, &bad.body["code"]), (401, &json!("unauthenticated")));
+    }
+    let nobody = lab.data(list, "nobody", &with(&token), "{}".into()).await;
+    assert_eq!(nobody.status, 502);
+}
+
+#[tokio::test]
+async fn a_port_that_is_not_served_says_so_and_not_that_the_sandbox_is_gone() {
+    let lab = Lab::new().await;
+    let (id, _) = lab.sandbox(json!({})).await;
+    let headers = [("e2b-sandbox-id", &*id), ("e2b-sandbox-port", "3000")];
+    let closed = lab.ask("GET /health", &headers, Body::empty()).await;
+    assert_eq!(closed.status, 502);
+    assert!(closed.body["message"].as_str().unwrap().contains("port is not open"));
+    assert_eq!(closed.body["port"], 3000);
+}
+
+#[tokio::test]
+async fn what_others_own_does_not_exist() {
+    let lab = Lab::new().await;
+    let (id, _) = lab.sandbox(json!({})).await;
+    for what in [
+        format!("GET /sandboxes/{id}"),
+        format!("DELETE /sandboxes/{id}"),
+        format!("POST /sandboxes/{id}/fork"),
+        format!("POST /v2/sandboxes/{id}/connect"),
+    ] {
+        let answer = lab.ask(&what, &[("x-api-key", ANN)], Body::empty()).await;
+        assert_eq!(answer.status, 404, "{what}");
+    }
+    let list = lab.ask("GET /v2/sandboxes", &[("x-api-key", ANN)], Body::empty()).await;
+    assert_eq!((list.status, list.body), (200, json!([])));
+    assert_eq!(lab.engine.sandboxes().len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_refused_starts_nothing_and_is_not_asked_again() {
+    let lab = Lab::new().await;
+    for (body, status) in [
+        (json!({"templateID": "none"}), 404),
+        (json!({"templateID": "base", "autoPause": true}), 400),
+        (json!({"templateID": "base", "timeout": 0}), 400),
+        (json!({"templateID": "base", "network": {"rules": {"a.b": []}}}), 400),
+        (json!({"timeout": 5}), 400),
+    ] {
+        let answer = lab.control("POST /v2/sandboxes", body.clone()).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.body);
+        assert_eq!(answer.headers["should-retry"], "false");
+    }
+    assert!(lab.engine.sandboxes().is_empty());
+}
+
+#[tokio::test]
+async fn forks_are_sandboxes_of_their_own_and_leave_no_snapshot() {
+    let lab = Lab::new().await;
+    let (id, token) = lab.sandbox(json!({"metadata": {"a": "b"}})).await;
+    let fork = format!("POST /sandboxes/{id}/fork");
+    let forked = lab.control(&fork, json!({"count": 2, "timeout": 60})).await;
+    assert_eq!(forked.status, 201, "{}", forked.body);
+    let forks = forked.body.as_array().unwrap();
+    assert_eq!(forks.len(), 2);
+    for fork in forks {
+        assert_ne!(fork["sandbox"]["sandboxID"], *id, "{fork}");
+        assert_ne!(fork["sandbox"]["envdAccessToken"], *token);
+    }
+    let listed = lab.control("GET /v2/sandboxes?metadata=a%3Db", Value::Null).await;
+    assert_eq!(listed.body.as_array().unwrap().len(), 3);
+    assert_eq!(lab.engine.snapshots().len(), 1, "the template");
+    assert_eq!(lab.control(&fork, json!({"count": 0})).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_file_is_written_with_a_signature_and_not_with_that_of_another_path() {
+    let lab = Lab::new().await;
+    let (_, token) = lab.sandbox(json!({})).await;
+    let signed = crate::signature::Signed {
+        path: "/a",
+        user: "",
+        right: crate::signature::Right::Write,
+        expiration: None,
+    };
+    let signature = signed.signature(&token).replace('+', "%2B").replace('/', "%2F");
+    let octets = [("content-type", "application/octet-stream")];
+    let write = format!("POST /files?path=/a&signature={signature}");
+    let written = lab.ask(&write, &octets, "content".into()).await;
+    assert_eq!(written.status, 200, "{}", written.body);
+    assert_eq!(written.body, json!([{"path": "/a", "name": "a", "type": "file"}]));
+    let write = format!("POST /files?path=/b&signature={signature}");
+    assert_eq!(lab.ask(&write, &octets, "content".into()).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_large_file_comes_in_and_a_broken_one_is_refused_at_once() {
+    let lab = Lab::new().await;
+    let (id, token) = lab.sandbox(json!({})).await;
+    let mut form = b"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n".to_vec();
+    form.extend(vec![b'z'; 5 << 20]);
+    let broken = form.clone();
+    form.extend(b"\r\n--x--\r\n");
+    let headers =
+        [("x-access-token", &*token), ("content-type", "multipart/form-data; boundary=x")];
+    let write = "POST /files?path=/a";
+    let written = lab.data(write, &id, &headers, form.into()).await;
+    assert_eq!(written.status, 200, "{}", written.body);
+    let refused = lab.data(write, &id, &headers, broken.into()).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+}

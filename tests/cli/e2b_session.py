@@ -1,0 +1,216 @@
+"""A program for E2B: nothing in it knows of forkd. Prints `done` when all of it held."""
+
+import threading
+import time
+import urllib.error
+import urllib.request
+
+from e2b import (
+    CommandExitException,
+    FileType,
+    NotFoundException,
+    PtySize,
+    Sandbox,
+    SandboxQuery,
+    SandboxState,
+    TimeoutException,
+)
+
+
+def soon(claim, what, seconds=60):
+    until = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < until, what
+        time.sleep(0.2)
+
+
+def commands(sandbox):
+    said = "echo out; echo err >&2; echo $GREETING $E2B_SANDBOX $EXTRA"
+    result = sandbox.commands.run(said, envs={"EXTRA": "x"})
+    assert (result.stdout, result.stderr) == ("out\nhello true x\n", "err\n"), result
+    assert sandbox.commands.run("echo -n $E2B_SANDBOX_ID").stdout == sandbox.sandbox_id
+    try:
+        sandbox.commands.run("exit 3")
+        raise AssertionError("a command that fails must raise")
+    except CommandExitException as failure:
+        assert failure.exit_code == 3, failure
+    try:
+        sandbox.commands.run("sleep 60", timeout=3)
+        raise AssertionError("a command whose time is over must raise")
+    except TimeoutException:
+        pass
+    seen = []
+    sandbox.commands.run("echo one; echo two", on_stdout=seen.append)
+    assert "".join(seen) == "one\ntwo\n", seen
+
+
+def background(sandbox):
+    cat = sandbox.commands.run("cat", background=True, stdin=True, timeout=0)
+    assert any(process.pid == cat.pid for process in sandbox.commands.list())
+    sandbox.commands.send_stdin(cat.pid, "typed\n")
+    again = sandbox.commands.connect(cat.pid)
+    sandbox.commands.send_stdin(cat.pid, "more\n")
+    sandbox.commands.close_stdin(cat.pid)
+    assert cat.wait().stdout == "typed\nmore\n"
+    assert again.wait().stdout.endswith("more\n")
+    sleeper = sandbox.commands.run("sleep 600", background=True, timeout=0)
+    assert sandbox.commands.kill(sleeper.pid)
+    try:
+        sleeper.wait()
+        raise AssertionError("a killed command must raise")
+    except CommandExitException as failure:
+        assert failure.exit_code == -1, failure
+    assert not sandbox.commands.kill(999_999)
+
+
+def terminal(sandbox):
+    seen = []
+    pty = sandbox.pty.create(PtySize(rows=24, cols=80), timeout=0)
+    sandbox.pty.resize(pty.pid, PtySize(rows=30, cols=100))
+    sandbox.pty.send_stdin(pty.pid, b"stty size; exit\n")
+    try:
+        pty.wait(on_pty=seen.append)
+    except CommandExitException:
+        pass
+    assert b"30 100" in b"".join(seen), seen
+
+
+def files(sandbox):
+    fs = sandbox.files
+    fs.write("notes/a b.txt", "text")
+    assert fs.read("notes/a b.txt") == "text"
+    assert sandbox.commands.run("cat 'notes/a b.txt'", cwd="~").stdout == "text"
+    many = bytes(range(256)) * 4096
+    fs.write("/tmp/bytes", many)
+    assert bytes(fs.read("/tmp/bytes", format="bytes")) == many
+    several = [{"path": f"/tmp/m/{name}", "data": name} for name in "12"]
+    written = fs.write_files(several)
+    assert [entry.path for entry in written] == ["/tmp/m/1", "/tmp/m/2"], written
+    assert fs.make_dir("/tmp/m/below") and not fs.make_dir("/tmp/m/below")
+    fs.write("/tmp/m/below/3", "3")
+    listed = fs.list("/tmp/m", depth=2)
+    assert [entry.name for entry in listed] == ["1", "2", "below", "3"], listed
+    assert listed[2].type == FileType.DIR
+    assert fs.get_info("/tmp/m/1").size == 1
+    assert fs.rename("/tmp/m/1", "/tmp/m/one").path == "/tmp/m/one"
+    assert fs.exists("/tmp/m/one") and not fs.exists("/tmp/m/1")
+    fs.remove("/tmp/m")
+    assert not fs.exists("/tmp/m")
+    try:
+        fs.read("/tmp/m/1")
+        raise AssertionError("a file that is not there must raise")
+    except NotFoundException:
+        pass
+
+
+def addresses(sandbox):
+    sandbox.files.write("/tmp/signed", "content")
+    with urllib.request.urlopen(sandbox.download_url("/tmp/signed")) as answer:
+        assert answer.read() == b"content"
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="n"\r\n\r\n'
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    address = sandbox.upload_url("/tmp/put")
+    request = urllib.request.Request(address, data=head + b"body\r\n--x--\r\n", headers=kind)
+    urllib.request.urlopen(request).close()
+    assert sandbox.files.read("/tmp/put") == "body"
+    wrong = sandbox.download_url("/tmp/signed").replace("signed", "shadow")
+    try:
+        urllib.request.urlopen(wrong)
+        raise AssertionError("the address of one file must not open another")
+    except urllib.error.HTTPError as refusal:
+        assert refusal.code == 401, refusal
+
+
+def watch(sandbox):
+    sandbox.files.make_dir("/tmp/watched")
+    handle = sandbox.files.watch_dir("/tmp/watched")
+    sandbox.files.write("/tmp/watched/new", "x")
+    names = set()
+
+    def has_come():
+        names.update(event.name for event in handle.get_new_events())
+        return "new" in names
+
+    soon(has_come, "a new file is told")
+    handle.stop()
+
+
+def life(sandbox):
+    sandbox.set_timeout(900)
+    info = sandbox.get_info()
+    left = info.end_at - info.started_at
+    assert info.sandbox_id == sandbox.sandbox_id and info.state == SandboxState.RUNNING
+    assert info.metadata == {"a b": "c&d"}, info
+    assert left.total_seconds() >= 900
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=1)
+    assert again.get_info().end_at == info.end_at, "connect must not shorten"
+    assert again.commands.run("echo -n same").stdout == "same"
+    page = Sandbox.list(query=SandboxQuery(metadata={"a b": "c&d"})).next_items()
+    assert [one.sandbox_id for one in page] == [sandbox.sandbox_id], page
+    assert Sandbox.list(query=SandboxQuery(metadata={"a b": "other"})).next_items() == []
+    assert sandbox.get_metrics() == []
+    assert sandbox.is_running()
+
+
+def pause(sandbox):
+    sandbox.commands.run("echo kept > /tmp/kept")
+    sandbox.pause()
+    assert not sandbox.is_running()
+    page = Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items()
+    assert [one.sandbox_id for one in page] == [sandbox.sandbox_id], page
+    again = sandbox.connect(timeout=900)
+    assert again.sandbox_id == sandbox.sandbox_id
+    assert again.files.read("/tmp/kept") == "kept\n"
+
+
+def fork(sandbox):
+    sandbox.files.write("/dev/shm/thought", "half")
+    first, second = sandbox.fork(count=2, timeout=600)
+    assert isinstance(first, Sandbox) and isinstance(second, Sandbox), (first, second)
+    assert len({sandbox.sandbox_id, first.sandbox_id, second.sandbox_id}) == 3
+    assert first.files.read("/dev/shm/thought") == "half"
+    first.files.write("/dev/shm/thought", "whole")
+    assert second.files.read("/dev/shm/thought") == "half"
+    assert sandbox.files.read("/dev/shm/thought") == "half"
+    assert first.commands.run("echo -n $GREETING").stdout == "hello"
+    assert first.get_info().metadata == {"a b": "c&d"}
+    assert first.kill() and second.kill()
+
+
+def snapshots(sandbox):
+    sandbox.files.write("/tmp/state", "of the snapshot")
+    snapshot = sandbox.create_snapshot(name="kept")
+    listed = sandbox.list_snapshots().next_items()
+    assert [one.snapshot_id for one in listed] == [snapshot.snapshot_id], listed
+    child = Sandbox.create(snapshot.snapshot_id, timeout=600)
+    assert child.files.read("/tmp/state") == "of the snapshot"
+    assert Sandbox.delete_snapshot(snapshot.snapshot_id)
+    assert child.files.read("/tmp/state") == "of the snapshot"
+    assert child.kill()
+    assert not Sandbox.delete_snapshot(snapshot.snapshot_id)
+
+
+def end(sandbox):
+    stream = sandbox.commands.run("sleep 600", background=True, timeout=0)
+    threading.Timer(1.0, lambda: Sandbox.kill(sandbox.sandbox_id)).start()
+    try:
+        stream.wait()
+        raise AssertionError("a command of a killed sandbox must raise")
+    except TimeoutException as failure:
+        assert "killed" in str(failure), failure
+    soon(lambda: not sandbox.is_running(), "a killed sandbox does not run")
+    assert not Sandbox.kill(sandbox.sandbox_id)
+
+
+def main():
+    sandbox = Sandbox.create(timeout=600, metadata={"a b": "c&d"}, envs={"GREETING": "hello"})
+    assert sandbox.is_running()
+    parts = [commands, background, terminal, files, addresses, watch, life, pause]
+    for part in [*parts, fork, snapshots, end]:
+        begun = time.monotonic()
+        part(sandbox)
+        print(f"{part.__name__}: {time.monotonic() - begun:.1f} s", flush=True)
+    print("done")
+
+
+main()
