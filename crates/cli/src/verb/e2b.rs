@@ -14,7 +14,8 @@ use crate::options::{Global, Places};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd serve --e2b-listen 127.0.0.1:8891 --e2b-template base=python\n  \
-    eval \"$(forkd e2b env)\"")]
+    eval \"$(forkd e2b env)\"\n  \
+    forkd e2b env > e2b.sh")]
 pub(crate) struct Options {
     #[command(subcommand)]
     what: What,
