@@ -3,19 +3,17 @@
 //! fork and end it, and are told when a sandbox dies under them.
 //!
 //! Method: `e2b_session.py` and `e2b_session.mjs` with the packages from their registries in places
-//! of their own, told of forkd by what `forkd e2b env` prints and by nothing else. Breaks when a
-//! route, a field, a framing or a status that a package relies on changes.
+//! of their own, told of forkd by what the first block of the guide gives a shell and by nothing
+//! else. Breaks when a route, a field, a framing or a status that a package relies on changes.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use crate::forkd::Forkd;
 
 const PYTHON_PACKAGE: &str = "e2b==2.63.0";
 const NPM_PACKAGE: &str = "e2b@2.51.0";
-/// For a daemon to listen; it may look for KVM first.
-const START_PATIENCE: Duration = Duration::from_secs(120);
+const GUIDES_ADDRESS: &str = "127.0.0.1:8891";
 
 fn checked(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -55,28 +53,26 @@ fn session_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cli").join(name)
 }
 
-/// Runs a session, told what `forkd e2b env` prints.
-fn play(forkd: &Forkd, program: &mut Command) {
-    for line in forkd.ok(&["e2b", "env"]).lines() {
-        let (name, value) = line.strip_prefix("export ").unwrap().split_once('=').unwrap();
-        program.env(name, value);
-    }
-    let said = checked(program);
+/// Runs a session that is told these variables.
+fn play(program: &mut Command, variables: &[(String, String)]) {
+    let said = checked(program.envs(variables.iter().cloned()));
     assert!(said.trim_end().ends_with("done"), "{said}");
 }
 
-/// A daemon in the foreground, with E2B's interfaces on a port of its own.
-fn serve(forkd: &Forkd) -> Child {
-    let options = ["serve", "--e2b-listen", "127.0.0.1:0", "--e2b-template", "base=python"];
-    let log = std::fs::File::create(forkd.home().join("serve.log")).unwrap();
-    let mut daemon = forkd.command(&options).stderr(log).stdout(Stdio::null()).spawn().unwrap();
-    let until = Instant::now() + START_PATIENCE;
-    while !forkd.run(&["e2b", "env"]).status.success() || !forkd.socket().exists() {
-        assert!(Instant::now() < until, "the daemon listens");
-        assert!(daemon.try_wait().unwrap().is_none(), "the daemon lives");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    daemon
+/// What the first block of `docs/guides/coming-from-e2b.md` gives a shell, on any free port.
+fn variables_of_the_guide(forkd: &Forkd) -> Vec<(String, String)> {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guides/coming-from-e2b.md");
+    let page = std::fs::read_to_string(guide).unwrap();
+    let (_, rest) = page.split_once("```sh\n").unwrap();
+    let (block, _) = rest.split_once("```").unwrap();
+    assert!(block.contains(GUIDES_ADDRESS), "{block}");
+    let block = block.replace(GUIDES_ADDRESS, "127.0.0.1:0");
+    let script = format!("set -eu\n{block}\nenv | grep ^E2B_");
+    let mut shell = forkd.within(Command::new("/bin/bash"));
+    let said = checked(shell.arg("-c").arg(script));
+    let variables = said.lines().filter(|line| line.starts_with("E2B_"));
+    let pair = |line: &str| line.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned()));
+    variables.filter_map(pair).collect()
 }
 
 #[test]
@@ -84,15 +80,14 @@ fn the_published_packages_find_all_that_a_session_needs() {
     let forkd = Forkd::new();
     let python = python(forkd.home());
     let javascript = has_node_for_it().then(|| javascript(forkd.home()));
-    let mut daemon = serve(&forkd);
-    forkd.template("python", "python", 512);
-    play(&forkd, Command::new(python).arg(session_file("e2b_session.py")));
+    let variables = variables_of_the_guide(&forkd);
+    assert_eq!(variables.len(), 3, "{variables:?}");
+    play(Command::new(python).arg(session_file("e2b_session.py")), &variables);
     match javascript {
-        Some(session) => play(&forkd, Command::new("node").arg(session)),
+        Some(session) => play(Command::new("node").arg(session), &variables),
         None => eprintln!("not played: the session for JavaScript; it needs Node 20"),
     }
     forkd.ok(&["stop", "--stop-sandboxes"]);
-    assert!(daemon.wait().unwrap().success());
     let left = forkd.run(&["e2b", "env"]);
     assert!(!left.status.success(), "a daemon that has ended is found no longer");
 }

@@ -23,7 +23,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[3]
 
 # These pages have tests of their own, each in this file.
-ELSEWHERE = {"docs/guides/published-client.md": "tests/cli/published_client_works_unchanged.rs"}
+ELSEWHERE = {
+    "docs/guides/coming-from-e2b.md": "tests/cli/e2b_programs_run_unchanged.rs",
+    "docs/guides/published-client.md": "tests/cli/published_client_works_unchanged.rs",
+}
 
 # What is no program: it is shown, not run.
 DATA = {"json", "text"}
