@@ -58,40 +58,45 @@ impl Asked {
 
     /// As lists show it.
     pub(super) fn listed(&self, sandbox: &Sandbox) -> Map<String, Value> {
-        let record = self.record(sandbox);
-        let state = match sandbox.state {
-            SandboxState::Paused => "paused",
-            _ => "running",
-        };
-        let mut shown = Map::new();
-        let mut set = |name: &str, value: Value| shown.insert(name.to_owned(), value);
-        set("templateID", record.template.into());
-        set("sandboxID", id::shown(&sandbox.id).into());
-        set("clientID", CLIENT_ID.into());
-        set("startedAt", time(sandbox.created_at).into());
-        set("endAt", time(end_of(sandbox)).into());
-        set("cpuCount", record.cpus.into());
-        set("memoryMB", record.memory_mb.into());
-        set("diskSizeMB", 0.into());
-        set("state", state.into());
-        set("envdVersion", ENVD_VERSION.into());
-        set("metadata", json!(*sandbox.options.metadata));
-        if let Some(alias) = record.alias {
-            set("alias", alias.into());
-        }
-        shown
+        listed_with(sandbox, self.record(sandbox))
     }
 
     /// As it is shown alone.
     pub(super) fn detailed(&self, sandbox: &Sandbox) -> Value {
-        let mut shown = self.listed(sandbox);
+        let record = self.record(sandbox);
+        let allow_internet_access = record.allow_internet_access;
+        let mut shown = listed_with(sandbox, record);
         let token = self.shared.secret.access_token(&sandbox.id);
         shown.insert("envdAccessToken".to_owned(), token.into());
-        if let Some(allow) = self.record(sandbox).allow_internet_access {
+        if let Some(allow) = allow_internet_access {
             shown.insert("allowInternetAccess".to_owned(), allow.into());
         }
         let lifecycle = json!({"autoResume": false, "onTimeout": "kill"});
         shown.insert("lifecycle".to_owned(), lifecycle);
         Value::Object(shown)
     }
+}
+
+fn listed_with(sandbox: &Sandbox, record: Record) -> Map<String, Value> {
+    let state = match sandbox.state {
+        SandboxState::Paused => "paused",
+        _ => "running",
+    };
+    let mut shown = Map::new();
+    let mut set = |name: &str, value: Value| shown.insert(name.to_owned(), value);
+    set("templateID", record.template.into());
+    set("sandboxID", id::shown(&sandbox.id).into());
+    set("clientID", CLIENT_ID.into());
+    set("startedAt", time(sandbox.created_at).into());
+    set("endAt", time(end_of(sandbox)).into());
+    set("cpuCount", record.cpus.into());
+    set("memoryMB", record.memory_mb.into());
+    set("diskSizeMB", 0.into());
+    set("state", state.into());
+    set("envdVersion", ENVD_VERSION.into());
+    set("metadata", json!(*sandbox.options.metadata));
+    if let Some(alias) = record.alias {
+        set("alias", alias.into());
+    }
+    shown
 }

@@ -12,6 +12,9 @@ use super::table::Selector;
 use crate::failure::{Failure, Kind};
 use crate::shared::Shared;
 
+/// Between two signs of life on a silent stream, unless the client says another time.
+const KEEPALIVE_DEFAULT_SECS: u64 = 90;
+
 /// For a shell in the guest to say what its home is.
 const HOME_DEADLINE: Duration = Duration::from_secs(30);
 const PATH_BYTES_MAX: usize = 4096;
@@ -82,7 +85,18 @@ impl At {
     }
 }
 
+/// How long a call may take, if its client says so.
+pub(super) fn timeout_of(headers: &HeaderMap) -> Option<Duration> {
+    number(headers, "connect-timeout-ms").map(Duration::from_millis)
+}
+
+/// Between two signs of life on a silent stream.
+pub(super) fn keepalive_of(headers: &HeaderMap) -> Duration {
+    let said = number(headers, "keepalive-ping-interval").filter(|secs| *secs > 0);
+    Duration::from_secs(said.unwrap_or(KEEPALIVE_DEFAULT_SECS))
+}
+
 /// A number in a header.
-pub(super) fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
+fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.trim().parse().ok()
 }

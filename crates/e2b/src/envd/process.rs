@@ -16,14 +16,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::at::{At, number};
+use super::at::{At, keepalive_of, timeout_of};
 use super::place::user_of;
 use super::table::{ProcessConfig, Said, Selector};
 use crate::connect::{Broken, ended, message};
 use crate::failure::{Failure, Kind};
 
-/// Between two signs of life on a silent stream, unless the client says another time.
-const KEEPALIVE_DEFAULT_SECS: u64 = 90;
 /// Longest word for a program that a client may give it.
 const TAG_BYTES_MAX: usize = 1024;
 
@@ -122,7 +120,7 @@ pub(super) async fn start(
         Some(cwd) => Some(at.path(cwd, user.as_deref()).await?),
         None => None,
     };
-    let timeout = number(headers, "connect-timeout-ms").map(Duration::from_millis);
+    let timeout = timeout_of(headers);
     let request = ProcessRequest {
         args: std::iter::once(&config.cmd).chain(&config.args).cloned().collect(),
         env: environment(at, &config, user.as_deref()),
@@ -153,7 +151,7 @@ pub(super) async fn connect(
 ) -> Result<impl Stream<Item = Result<Bytes, Broken>> + Send + use<>, Failure> {
     let view = at.process(&request.process)?;
     let said = at.shared.processes.get(&at.id, &view.id);
-    let timeout = number(headers, "connect-timeout-ms").map(Duration::from_millis);
+    let timeout = timeout_of(headers);
     // What it wrote before went to others.
     let reader = at.shared.engine.process_output(&at.id, &view.id, Some(view.output_to))?;
     let on_terminal = said.is_some_and(|said| said.on_terminal);
@@ -208,9 +206,8 @@ impl Follow {
         timeout: Option<Duration>,
         headers: &HeaderMap,
     ) -> Self {
-        let secs = number(headers, "keepalive-ping-interval").filter(|secs| *secs > 0);
-        let keepalive = Duration::from_secs(secs.unwrap_or(KEEPALIVE_DEFAULT_SECS));
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let keepalive = keepalive_of(headers);
         Self { reader, pid, on_terminal, deadline, keepalive, told: Told::Nothing }
     }
 

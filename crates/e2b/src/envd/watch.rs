@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::at::{At, number};
+use super::at::{At, keepalive_of, timeout_of};
 use super::entry::shown;
 use super::watchers::Watcher;
 use crate::connect::{Broken, ended, message};
@@ -168,13 +168,11 @@ pub(super) async fn follow(
     ask: Watched,
 ) -> Result<impl Stream<Item = Result<Bytes, Broken>> + Send + use<>, Failure> {
     let watching = Watching::begin(at, headers, ask).await?;
-    let secs = number(headers, "keepalive-ping-interval").filter(|secs| *secs > 0).unwrap_or(90);
-    let time = number(headers, "connect-timeout-ms").map(Duration::from_millis);
     let follow = Follow {
         watching,
         waiting: VecDeque::from([message(&json!({"start": {}}))]),
-        deadline: time.and_then(|time| Instant::now().checked_add(time)),
-        keepalive: Duration::from_secs(secs),
+        deadline: timeout_of(headers).and_then(|time| Instant::now().checked_add(time)),
+        keepalive: keepalive_of(headers),
         over: false,
     };
     Ok(stream::unfold(follow, |mut follow| async move {

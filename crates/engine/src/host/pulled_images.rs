@@ -83,10 +83,14 @@ impl PulledImages {
             names.partition(|name| name.starts_with(UNFINISHED));
         let unused = ids.into_iter().filter(|id| !in_use(id)).map(|id| self.unused(id)).collect();
         let removed = to_remove(unused, SystemTime::now());
-        for name in unfinished.iter().chain(&removed) {
-            if let Err(error) = self.remove(name) {
-                tracing::warn!(name, %error, "a disk that nobody needs stays");
-            }
+        let failed = |name: &str, error: io::Error| {
+            tracing::warn!(name, %error, "a disk that nobody needs stays");
+        };
+        for name in &unfinished {
+            fs::remove_dir_all(self.directory.join(name)).unwrap_or_else(|e| failed(name, e));
+        }
+        for id in &removed {
+            self.remove(id).unwrap_or_else(|error| failed(id, error));
         }
     }
 
@@ -98,14 +102,11 @@ impl PulledImages {
     }
 
     /// In two steps: under its name there is a whole image or none.
-    fn remove(&self, name: &str) -> io::Result<()> {
+    fn remove(&self, id: &str) -> io::Result<()> {
         let going = self.directory.join(format!("{UNFINISHED}removed"));
-        if !name.starts_with(UNFINISHED) {
-            fs::rename(self.directory.join(name), &going)?;
-            tracing::info!(id = name, "the disk of an image that nothing builds on is removed");
-            return fs::remove_dir_all(&going);
-        }
-        fs::remove_dir_all(self.directory.join(name))
+        fs::rename(self.directory.join(id), &going)?;
+        tracing::info!(id, "the disk of an image that nothing builds on is removed");
+        fs::remove_dir_all(&going)
     }
 
     /// Fetches what is not here of the image that `reference` names.
