@@ -14,7 +14,7 @@ use forkd_testkit::{Guest, Lab, block_on};
 use forkd_types::{SnapshotStatus, SnapshotTag};
 
 const DISK: &str = "echo 3 > /proc/sys/vm/drop_caches; cat /srv/words; md5sum < /srv/blob; \
-                    md5sum < /srv/holes; cat /usr/bin/* | md5sum";
+                    md5sum < /srv/holes; cat /usr/bin/[a-d]* | md5sum";
 
 async fn generation(guest: &Guest<'_>, number: usize) {
     guest.eval(&format!("words.append('g{number}'); blob[{number} << 20] = {number} + 1")).await;
@@ -29,7 +29,7 @@ async fn generation(guest: &Guest<'_>, number: usize) {
 }
 
 async fn state(guest: &Guest<'_>) -> (String, String) {
-    (guest.eval("words, hashlib.sha256(blob).hexdigest()").await, guest.sh(DISK).await)
+    (guest.eval("words, zlib.crc32(blob)").await, guest.sh(DISK).await)
 }
 
 fn entries(directory: &Path) -> Vec<String> {
@@ -45,7 +45,7 @@ fn a_child_of_it_works_when_all_ancestors_are_gone() {
     block_on(async {
         let lab = Lab::new().await;
         let mut guest = lab.python().await;
-        guest.eval("import hashlib; words = []; blob = bytearray(8 << 20)").await;
+        guest.eval("import zlib; words = []; blob = bytearray(8 << 20)").await;
         guest.sh("tr '\\0' x < /dev/zero | head -c 4194304 > /srv/holes; sync").await;
         for number in 0..3 {
             generation(&guest, number).await;

@@ -12,11 +12,9 @@ fn children_of_all_three_modes_hold_the_same_state() {
     block_on(async {
         let lab = Lab::shared().await;
         let source = lab.python().await;
-        source
-            .eval("import hashlib, random; random.seed(7); blob = random.randbytes(8 << 20)")
-            .await;
+        source.eval("import random, zlib; random.seed(7); blob = random.randbytes(8 << 20)").await;
         source.sh("echo on-disk > /srv/file && sync").await;
-        let digest = "hashlib.sha256(blob).hexdigest()";
+        let digest = "zlib.crc32(blob)";
         let expected = source.eval(digest).await;
         // Diff and live build on the branch before them: one layer more each.
         for (mode, depth) in [(BranchMode::Full, 1), (BranchMode::Diff, 2), (BranchMode::Live, 3)] {

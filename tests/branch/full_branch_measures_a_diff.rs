@@ -14,7 +14,7 @@ fn figures_of_a_full_branch_are_those_of_a_diff_of_the_same_state() {
         let lab = Lab::shared().await;
         let (source, other) = (lab.python().await, lab.python().await);
         for guest in [&source, &other] {
-            guest.eval("import os, hashlib; zeros = bytearray(b'x' * (24 << 20))").await;
+            guest.eval("import os, zlib; zeros = bytearray(b'x' * (24 << 20))").await;
             guest.branch().await;
             guest.eval("blob = os.urandom(16 << 20)").await;
             guest.eval("zeros[:] = bytes(24 << 20)").await;
@@ -32,7 +32,7 @@ fn figures_of_a_full_branch_are_those_of_a_diff_of_the_same_state() {
         assert!(pause < full_report.pause, "{pause:?} of {:?}", full_report.pause);
         assert_eq!(diff_report.diff_pause, Some(diff_report.pause));
         let child = lab.one(&full.tag).await;
-        let digest = "hashlib.sha256(blob).hexdigest(), any(zeros)";
+        let digest = "zlib.crc32(blob), any(zeros)";
         assert_eq!(child.eval(digest).await, source.eval(digest).await);
     });
 }

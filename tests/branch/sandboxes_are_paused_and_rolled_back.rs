@@ -1,12 +1,13 @@
-//! Goal: a paused sandbox stands still, says so, and goes on; one that is rolled back has the
-//! memory and the disk of the snapshot, keeps its id, and works like any other afterwards.
+//! Goal: a paused sandbox stands still, says so, and goes on at the right time; one that is rolled
+//! back has the memory and the disk of the snapshot, keeps its id, and works like any other
+//! afterwards.
 //!
 //! Method: a guest is paused for longer than its clock may advance; then its files are changed and
 //! put back. Breaks when a pause does not hold, when something of the old VM stays, or when the new
 //! one is not that of the snapshot.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use forkd_engine::{AtShutDown, DeletePolicy};
 use forkd_testkit::{Guest, Lab, block_on};
@@ -37,8 +38,11 @@ fn a_paused_sandbox_stands_still_refuses_by_name_and_goes_on() {
         assert!(error.contains("is paused"), "{error}");
         tokio::time::sleep(PAUSE).await;
         let stood_still = paused.elapsed();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         let resumed = lab.engine.resume_sandbox(&guest.id).await.unwrap();
         assert_eq!(resumed.state, SandboxState::Running);
+        let time: u64 = guest.sh("date +%s").await.parse().unwrap();
+        assert!(time >= now, "its wall clock is {} s behind", now - time);
         let ran = uptime(&guest).await - before;
         let most = (begun.elapsed() - stood_still).as_secs_f64() + UPTIME_UNIT;
         assert!(ran <= most, "its clock went on for {ran} s, and ran for {most} s");

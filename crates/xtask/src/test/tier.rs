@@ -27,8 +27,13 @@ const BOOT_TESTS: (&str, &str) = ("forkd-agent", "boot");
 /// Two machines fit a small host; these tests spend much of their time waiting.
 const AT_ONCE: &str = "--test-threads=2";
 
-/// The test programs that take longest, the longest first: none shall be left alone at the end.
-const LONGEST: [&str; 4] = ["vm_branch", "vm_faults", "vm_prove", "vm_cli"];
+/// The test programs that keep both processors of a small host busy: they run while the other
+/// lane has little use for one.
+const BUSY: [&str; 2] = ["vm_branch", "vm_cli"];
+
+/// Those that wait half of their time, or run one test at a time: they come last, beside the KVM
+/// tier, which has use for one processor.
+const PATIENT: [&str; 2] = ["vm_faults", "vm_prove"];
 
 /// Programs of the VM tier that run at the same time: with two, guests beside another lane did not
 /// answer in time.
@@ -129,7 +134,7 @@ impl Outcome {
     }
 }
 
-/// What a tier runs, what takes longest first; nothing for tiers with programs of another kind.
+/// What a tier runs, in that order; nothing for tiers with programs of another kind.
 fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<Invocation<'_>> {
     let chosen = programs.iter().filter_map(|program| {
         let is_boot = (&*program.package, &*program.name) == BOOT_TESTS;
@@ -148,8 +153,12 @@ fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<Invocation<'_>> {
         (home == tier || is_boot && tier == Tier::Vm).then_some((program, arguments))
     });
     let mut chosen: Vec<_> = chosen.collect();
-    let rank = |program: &TestProgram| LONGEST.iter().position(|name| *name == program.name);
-    chosen.sort_by_key(|(program, _)| rank(program).unwrap_or(LONGEST.len()));
+    let place = |program: &TestProgram| {
+        let within = |names: &[&str]| names.iter().position(|name| *name == program.name);
+        let patient = within(&PATIENT).map(|at| (2, at));
+        patient.or(within(&BUSY).map(|at| (0, at))).unwrap_or((1, 0))
+    };
+    chosen.sort_by_key(|(program, _)| place(program));
     chosen
 }
 
@@ -334,6 +343,14 @@ mod tests {
         assert_eq!(names(Tier::Vm, &programs), ["vm_branch", "kernel_x"]);
         assert!(names(Tier::Kernel, &programs).is_empty());
         assert!(names(Tier::Pure, &programs).is_empty());
+    }
+
+    #[test]
+    fn busy_programs_come_first_and_patient_ones_last() {
+        let programs = ["boot2", "vm_prove", "vm_cli", "vm_faults", "vm_branch"]
+            .map(|name| TestProgram::named(SYSTEM_TESTS, name));
+        let order = ["vm_branch", "vm_cli", "boot2", "vm_faults", "vm_prove"];
+        assert_eq!(names(Tier::Vm, &programs), order);
     }
 
     #[test]
