@@ -2,7 +2,8 @@
 //! they are read or refused, with a short reason, and what was read can be said again.
 
 use forkd_protocol::{
-    FrameDecoder, Reply, decode_reply, decode_request, encode_reply, encode_request,
+    EvalContext, EvalException, FrameDecoder, Reply, decode_reply, decode_request, encode_reply,
+    encode_request,
 };
 
 /// A message, as the daemon and as an agent would read it.
@@ -55,6 +56,7 @@ pub(crate) fn replies() -> Vec<Reply> {
             is_init: true,
             epoch: 2,
             users: true,
+            contexts: true,
         },
         Reply::Pong { uptime_ns: 1, epoch: 2, requests_running: 3, frames_rejected: 4 },
         Reply::Started { pid: 1 },
@@ -62,8 +64,16 @@ pub(crate) fn replies() -> Vec<Reply> {
         Reply::Stderr { data: b"err".to_vec() },
         Reply::Credit { bytes: u64::MAX },
         Reply::Exited { exit_code: -1, signal: Some(9), timed_out: false },
-        Reply::EvalPart { mime: text(), data: vec![0, 255], more: true },
-        Reply::EvalDone { result: Some(text()), error: None, timed_out: false, state_lost: true },
+        Reply::CellStarted { execution_count: 1 },
+        Reply::Contexts { contexts: vec![EvalContext { id: text(), cwd: text() }] },
+        Reply::EvalPart { mime: text(), data: vec![0, 255], more: true, display: 1, last: false },
+        Reply::EvalDone {
+            result: Some(text()),
+            error: None,
+            exception: Some(EvalException { name: text(), value: text() }),
+            timed_out: false,
+            state_lost: true,
+        },
         Reply::FileData { data: vec![1; 40] },
         Reply::FileEnd { bytes: 40 },
         Reply::Written { bytes: 40 },

@@ -93,6 +93,14 @@ fn check(identity: &Identity) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Sets the wall clock of the machine that this process is the first one of.
+pub(crate) fn step_clock(unix_ns: i64) -> Result<(), Refusal> {
+    if unix_ns <= 0 {
+        return Err(Refusal::new(code::BAD_REQUEST, "wall_clock_unix_ns is not valid"));
+    }
+    set_clock(unix_ns).map(drop).map_err(|error| failed("wall clock", &error))
+}
+
 /// Sets the wall clock and tells how far it moved.
 fn set_clock(unix_ns: i64) -> io::Result<i64> {
     let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

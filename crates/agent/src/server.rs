@@ -13,13 +13,13 @@ use forkd_protocol::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::active::{Active, Refusal};
-use crate::eval::{EvalService, Job};
+use crate::eval::{Cell, Contexts, Job};
 use crate::identity::Identity;
 use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::pipes::{OutputPipe, drain};
 use crate::process::Processes;
-use crate::renew::{Renewer, Taken};
+use crate::renew::{self, Renewer, Taken};
 use crate::sync::lock;
 use crate::{environment, exec, files, hooks, log, ports, power, relay, terminal, tree, watch};
 
@@ -45,7 +45,7 @@ struct Server {
     facts: Facts,
     outbox: Arc<Outbox>,
     processes: Arc<Processes>,
-    eval: Arc<EvalService>,
+    contexts: Contexts,
     table: Mutex<HashMap<u64, Arc<Active>>>,
     running: AtomicU32,
     frames_rejected: AtomicU64,
@@ -99,7 +99,7 @@ pub(crate) fn serve(link: Arc<dyn Link>, standing: Standing) -> ExitCode {
 
 fn start(link: &Arc<dyn Link>, standing: Standing) -> std::io::Result<Arc<Server>> {
     let processes = Processes::start()?;
-    let eval = EvalService::new(Arc::clone(&processes))?;
+    let contexts = Contexts::new(Arc::clone(&processes))?;
     let outbox = Arc::new(Outbox::default());
     let (queue, port) = (Arc::clone(&outbox), Arc::clone(link));
     std::thread::Builder::new()
@@ -111,7 +111,7 @@ fn start(link: &Arc<dyn Link>, standing: Standing) -> std::io::Result<Arc<Server
         facts: Facts::read(),
         outbox,
         processes,
-        eval,
+        contexts,
         table: Mutex::new(HashMap::new()),
         running: AtomicU32::new(0),
         frames_rejected: AtomicU64::new(0),
@@ -230,7 +230,7 @@ impl Server {
             )
         })?;
         // Before anybody can ask for code to be run in what is a child now.
-        self.eval.machine_was_renewed();
+        self.contexts.machine_was_renewed();
         let Taken { clock_step_ns, hooks } = renewer.take(&identity)?;
         let confirm =
             move |instance_id, hooks| Reply::Renewed { instance_id, clock_step_ns, hooks };
@@ -278,6 +278,7 @@ impl Server {
             is_init: matches!(self.standing, Standing::Init { .. }),
             epoch,
             users: true,
+            contexts: true,
         };
         self.outbox.push_direct(id, &welcome);
         Ok(())
@@ -333,11 +334,14 @@ impl Server {
             _ => 0,
         };
         let running = self.enter(id, output_credit)?;
-        if let Request::Eval { code, timeout_ms, output_credit: _, parts } = request {
+        if let Request::Eval { code, timeout_ms, output_credit: _, parts, displays, context, env } =
+            request
+        {
             let active = Arc::clone(&running.active);
             let deadline = limit(timeout_ms).and_then(|limit| Instant::now().checked_add(limit));
-            let running = Box::new(running);
-            return self.eval.submit(Job { active, code, parts, deadline, running });
+            let cell = Cell { code, parts, displays, env };
+            let job = Job { active, cell, deadline, running: Box::new(running) };
+            return self.contexts.submit(context.as_deref(), job);
         }
         in_thread("request", move || {
             let leftover = perform(&running, request);
@@ -384,6 +388,19 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         }
         Request::ListPorts { output_credit: _ } => ports::list(active),
         Request::OpenPort { port } => relay::open(active, port),
+        Request::SetClock { wall_clock_unix_ns } => {
+            // Elsewhere it would be the clock of another's machine.
+            let set = match server.standing {
+                Standing::Init { .. } => renew::step_clock(wall_clock_unix_ns),
+                Standing::Guest => Err(not_init()),
+            };
+            answer(active, set.map(|()| Reply::Done {}));
+        }
+        Request::MakeContext { cwd } => answer(active, server.contexts.make(cwd)),
+        Request::ListContexts {} => answer(active, Ok(server.contexts.list())),
+        Request::EndContext { context, restart } => {
+            answer(active, server.contexts.end(&context, restart));
+        }
         Request::PowerOff {} if matches!(server.standing, Standing::Guest) => {
             active.send(&not_init().into_reply(), || {});
         }
@@ -400,6 +417,10 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         | Request::Eval { .. } => {}
     }
     Vec::new()
+}
+
+fn answer(active: &Active, answer: Result<Reply, Refusal>) {
+    active.send(&answer.unwrap_or_else(Refusal::into_reply), || {});
 }
 
 fn not_init() -> Refusal {

@@ -158,15 +158,29 @@ impl EvalPart {
     #[must_use]
     pub fn of(mime: String, data: Vec<u8>) -> Self {
         use base64::Engine as _;
-        let ends = |end: &&str| mime.ends_with(end);
-        let is_text = mime.starts_with("text/") || ["json", "xml", "javascript"].iter().any(ends);
-        let data = if is_text {
+        let data = if is_text(&mime) {
             String::from_utf8_lossy(&data).into_owned()
         } else {
             base64::engine::general_purpose::STANDARD.encode(data)
         };
         Self { mime, data }
     }
+
+    /// What `data` stands for; nothing when it is not what its type says.
+    #[must_use]
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        use base64::Engine as _;
+        match is_text(&self.mime) {
+            true => Some(self.data.clone().into_bytes()),
+            false => base64::engine::general_purpose::STANDARD.decode(&self.data).ok(),
+        }
+    }
+}
+
+/// Whether what has this media type is text.
+fn is_text(mime: &str) -> bool {
+    let ends = |end: &&str| mime.ends_with(end);
+    mime.starts_with("text/") || ["json", "xml", "javascript"].iter().any(ends)
 }
 
 /// What Python code gave.

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use forkd_types::network::{Alias, NetworkName, NetworkPolicy};
 use forkd_types::{
-    BranchMode, BranchPhase, ByteCount, Isolation, OperationId, Owner, PhaseTimes, SandboxId,
-    SandboxState, SnapshotStatus, SnapshotTag, StartPhase,
+    AtEnd, BranchMode, BranchPhase, ByteCount, Isolation, OperationId, Owner, PhaseTimes,
+    SandboxId, SandboxState, SnapshotStatus, SnapshotTag, StartPhase,
 };
 use forkd_vmm::CgroupLimits;
 
@@ -170,8 +170,10 @@ pub struct SandboxOptions {
     pub owner: Owner,
     /// Words of its creator's, which mean nothing here.
     pub metadata: Arc<BTreeMap<String, String>>,
-    /// It is removed so long after it was requested.
+    /// It ends so long after it was requested.
     pub ttl: Option<Duration>,
+    /// What the end of that time does.
+    pub at_end: AtEnd,
     /// It is removed when it was not used for so long: no request to its guest or for a branch.
     pub idle_timeout: Option<Duration>,
     /// Its VMM may not have more memory than this: private pages of the guest, and its own.

@@ -51,11 +51,12 @@ pub use domain::{
 };
 pub use error::{EngineError, describe};
 pub use events::{Change, EventReader, Next, OperationChange, SandboxChange, SnapshotChange};
-pub use facade::{Begun, Dependents, Engine, Usage};
+pub use facade::{Begun, Dependents, Engine, RunningCell, Usage};
 pub use forkd_artifact::{KeyError, PublicKey};
 pub use forkd_capture::{CapturePlan, HostFeatures};
 pub use forkd_netd_protocol::{FlowRecord, GatewayUsage, SecretValue, SecretValueError, Traffic};
 pub use forkd_store::private_directory;
+pub use forkd_types::AtEnd;
 pub use forkd_vmm::{Accelerator, CgroupLimits, GuestRam, KeptOutput, PausePlan, Vm, VmmError};
 pub use host::{ProbeVerdict, VmmMemory, probe_kvm};
 pub use operation::{Operation, OperationKind, OperationState, Progress};

@@ -34,18 +34,20 @@
 //! credit in the request and more with [`Request::Credit`]; the agent gives all of its credit with
 //! [`Reply::Credit`].
 
+pub mod code;
 mod codec;
 mod frame;
 mod limit;
 mod message;
+mod reply_size;
 
 pub use codec::{DecodeError, decode_reply, decode_request, encode_reply, encode_request};
 pub use frame::{DELIMITER, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, MAGIC, encode_frame};
 pub use limit::{
-    CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX,
+    CONTEXTS_MAX, CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX,
     INPUT_WINDOW_BYTES, OUTPUT_WINDOW_BYTES, REQUESTS_MAX, TEXT_BYTES_MAX,
 };
-pub use message::{HookReport, Reply, Request, code};
+pub use message::{EvalContext, EvalException, HookReport, Reply, Request};
 
 /// Oldest protocol version that this build understands.
 pub const PROTOCOL_MIN: u32 = 1;

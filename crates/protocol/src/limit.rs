@@ -23,6 +23,9 @@ pub const REQUESTS_MAX: u32 = 256;
 /// Most bytes that the forms of one value may have in all, with their media types.
 pub const EVAL_PARTS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
+/// Most interpreters in a guest at once.
+pub const CONTEXTS_MAX: usize = 16;
+
 /// Most forms of one value.
 pub const EVAL_PARTS_MAX: usize = 64;
 

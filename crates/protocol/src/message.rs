@@ -101,8 +101,9 @@ pub enum Request {
     /// Ends a request that the host has forgotten: programs are killed, code is interrupted, and
     /// nothing more is sent for it. Has no reply.
     Cancel {},
-    /// Runs Python code in the persistent interpreter. Answered by `Stdout` and `Stderr`, by
-    /// `EvalPart` if wanted, at last `EvalDone`; or by `Error`.
+    /// Runs Python code in a persistent interpreter. Answered by `CellStarted` if displays are
+    /// wanted, by `Stdout` and `Stderr`, by `EvalPart` if wanted, at last `EvalDone`; or by
+    /// `Error`.
     Eval {
         /// Statements or an expression.
         code: String,
@@ -115,6 +116,39 @@ pub enum Request {
         /// The last expression's value is wanted in all forms that it has.
         #[serde(default)]
         parts: bool,
+        /// What the code shows by `display` is wanted too, and figures that it has made.
+        #[serde(default)]
+        displays: bool,
+        /// The interpreter; the one that is always there when absent. This and what follows only
+        /// for agents whose `Welcome` says `contexts`: others ignore it.
+        #[serde(default)]
+        context: Option<String>,
+        /// The interpreter's environment while this code runs.
+        #[serde(default)]
+        env: Vec<(String, String)>,
+    },
+    /// Makes an interpreter besides that which is always there. Answered by `Contexts` with it; or
+    /// by `Error`.
+    MakeContext {
+        /// Its working directory; the agent's default when absent.
+        #[serde(default)]
+        cwd: Option<String>,
+    },
+    /// Answered by `Contexts` with all of them, the oldest first.
+    ListContexts {},
+    /// Ends an interpreter with whatever runs in it. Answered by `Done`; or by `Error`.
+    EndContext {
+        /// Which.
+        context: String,
+        /// It is there again, without variables. Only this can be done with the one that is always
+        /// there.
+        restart: bool,
+    },
+    /// Sets the wall clock, which stood still while the machine was paused. Answered by `Done`; or
+    /// by `Error`.
+    SetClock {
+        /// Nanoseconds since 1970.
+        wall_clock_unix_ns: i64,
     },
     /// Answered by `FileData`, at last `FileEnd`; or by `Error`.
     ReadFile {
@@ -248,6 +282,9 @@ pub enum Reply {
         /// `Exec` and `Terminal` heed their `user`.
         #[serde(default)]
         users: bool,
+        /// There are `MakeContext`, `ListContexts` and `EndContext`; `Eval` heeds its `context`.
+        #[serde(default)]
+        contexts: bool,
     },
     /// Answer to `Ping`.
     Pong {
@@ -294,7 +331,18 @@ pub enum Reply {
         /// It was killed because its time was over.
         timed_out: bool,
     },
-    /// A form of the last expression's value, or a piece of one. Consumes credit for both fields.
+    /// The code's turn has come.
+    CellStarted {
+        /// How much code its interpreter has run, with this.
+        execution_count: u64,
+    },
+    /// Interpreters.
+    Contexts {
+        /// Those.
+        contexts: Vec<EvalContext>,
+    },
+    /// A form of a value, or a piece of one: of the last expression's, or of one that the code
+    /// shows. Consumes credit for media type and bytes.
     EvalPart {
         /// Its media type.
         mime: String,
@@ -304,6 +352,12 @@ pub enum Reply {
         /// The next `EvalPart` goes on with this form.
         #[serde(default)]
         more: bool,
+        /// Which value: 0, that of the last expression; the others are counted from 1.
+        #[serde(default)]
+        display: u32,
+        /// Nothing more follows of this value.
+        #[serde(default)]
+        last: bool,
     },
     /// The Python code ended.
     EvalDone {
@@ -313,6 +367,9 @@ pub enum Reply {
         /// Traceback, or what happened to the interpreter.
         #[serde(default)]
         error: Option<String>,
+        /// The exception, if it was one.
+        #[serde(default)]
+        exception: Option<EvalException>,
         /// It was interrupted because its time was over.
         #[serde(default)]
         timed_out: bool,
@@ -413,6 +470,24 @@ pub struct HookReport {
     pub exit_code: i32,
 }
 
+/// An interpreter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvalContext {
+    /// Its name in this guest.
+    pub id: String,
+    /// Where its code begins; empty where that is the agent's default.
+    pub cwd: String,
+}
+
+/// An exception that has ended Python code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvalException {
+    /// Its type.
+    pub name: String,
+    /// What it says.
+    pub value: String,
+}
+
 impl Request {
     /// Every kind that this build knows, as written on the wire.
     pub const KINDS: &[&str] = &[
@@ -426,6 +501,10 @@ impl Request {
         "kill",
         "cancel",
         "eval",
+        "make_context",
+        "list_contexts",
+        "end_context",
+        "set_clock",
         "read_file",
         "write_file",
         "list_files",
@@ -450,6 +529,8 @@ impl Reply {
         "stderr",
         "credit",
         "exited",
+        "cell_started",
+        "contexts",
         "eval_part",
         "eval_done",
         "file_data",
@@ -465,124 +546,4 @@ impl Reply {
         "powering_off",
         "error",
     ];
-}
-
-impl Reply {
-    /// Bytes of payload, for the replies that consume credit.
-    #[must_use]
-    pub fn payload_bytes(&self) -> Option<usize> {
-        match self {
-            Self::Stdout { data } | Self::Stderr { data } | Self::FileData { data } => {
-                Some(data.len())
-            }
-            Self::EvalPart { mime, data, more: _ } => Some(mime.len() + data.len()),
-            Self::Entry { name, kind, .. } => Some(name.len() + kind.len()),
-            Self::Change { kind, path, from } => {
-                Some(kind.len() + path.len() + from.as_ref().map_or(0, String::len))
-            }
-            Self::Port { address, program, .. } => {
-                Some(address.len() + program.as_ref().map_or(0, String::len))
-            }
-            Self::Welcome { .. }
-            | Self::Pong { .. }
-            | Self::Started { .. }
-            | Self::Credit { .. }
-            | Self::Exited { .. }
-            | Self::EvalDone { .. }
-            | Self::PortOpened { .. }
-            | Self::FileEnd { .. }
-            | Self::Written { .. }
-            | Self::Done {}
-            | Self::Watching {}
-            | Self::Renewed { .. }
-            | Self::PoweringOff {}
-            | Self::Error { .. } => None,
-        }
-    }
-}
-
-impl Reply {
-    /// Memory that the fields of a reply take which consumes no credit, in bytes.
-    #[must_use]
-    pub fn bytes_without_credit(&self) -> usize {
-        match self {
-            Self::Welcome { agent_version, kernel_release, boot_id, .. } => {
-                agent_version.len() + kernel_release.len() + boot_id.len()
-            }
-            Self::EvalDone { result, error, .. } => {
-                let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-                length(result) + length(error)
-            }
-            Self::Renewed { instance_id, hooks, .. } => {
-                let names: usize = hooks.iter().map(|hook| hook.name.len()).sum();
-                instance_id.len() + names + hooks.len() * size_of::<HookReport>()
-            }
-            Self::Error { code, message } => code.len() + message.len(),
-            Self::Pong { .. }
-            | Self::Started { .. }
-            | Self::Stdout { .. }
-            | Self::Stderr { .. }
-            | Self::Credit { .. }
-            | Self::Exited { .. }
-            | Self::EvalPart { .. }
-            | Self::FileData { .. }
-            | Self::FileEnd { .. }
-            | Self::Written { .. }
-            | Self::Entry { .. }
-            | Self::Done {}
-            | Self::Watching {}
-            | Self::Change { .. }
-            | Self::Port { .. }
-            | Self::PortOpened { .. }
-            | Self::PoweringOff {} => 0,
-        }
-    }
-}
-
-/// Words in [`Reply::Error`]'s `code`. A word never changes its meaning.
-pub mod code {
-    /// The agent does not know this kind of message, or does not speak any of these versions.
-    pub const UNSUPPORTED: &str = "unsupported";
-    /// Bytes that are no frame were dropped.
-    pub const BAD_FRAME: &str = "bad_frame";
-    /// A frame whose message is malformed.
-    pub const BAD_MESSAGE: &str = "bad_message";
-    /// A request whose fields make no sense.
-    pub const BAD_REQUEST: &str = "bad_request";
-    /// A request with the id of one under way.
-    pub const DUPLICATE_ID: &str = "duplicate_id";
-    /// Too many requests under way.
-    pub const BUSY: &str = "busy";
-    /// More input than was allowed.
-    pub const INPUT_OVERRUN: &str = "input_overrun";
-    /// The host ended the request with `Kill`.
-    pub const CANCELLED: &str = "cancelled";
-    /// No such program.
-    pub const EXEC_NOT_FOUND: &str = "exec_not_found";
-    /// The program may not be run.
-    pub const EXEC_DENIED: &str = "exec_denied";
-    /// The program could not be started for another reason.
-    pub const EXEC_FAILED: &str = "exec_failed";
-    /// The guest has no such user or group.
-    pub const USER_NOT_FOUND: &str = "user_not_found";
-    /// No such working directory.
-    pub const CWD_NOT_FOUND: &str = "cwd_not_found";
-    /// The image has no `python3`.
-    pub const PYTHON_MISSING: &str = "python_missing";
-    /// The interpreter could not be started.
-    pub const EVAL_FAILED: &str = "eval_failed";
-    /// No such file or directory.
-    pub const FILE_NOT_FOUND: &str = "file_not_found";
-    /// Any other failure on a file.
-    pub const FILE_FAILED: &str = "file_failed";
-    /// Nothing listens on the port.
-    pub const PORT_CLOSED: &str = "port_closed";
-    /// Any other failure on a port.
-    pub const PORT_FAILED: &str = "port_failed";
-    /// A part of the new identity did not take effect.
-    pub const RENEW_FAILED: &str = "renew_failed";
-    /// Only an agent that is PID 1 does this.
-    pub const NOT_INIT: &str = "not_init";
-    /// The machine could not be ended.
-    pub const POWER_OFF_FAILED: &str = "power_off_failed";
 }

@@ -4,8 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use forkd_protocol::{
-    DELIMITER, DecodeError, FRAME_BYTES_MAX, FrameDecoder, FrameError, HookReport, Reply, Request,
-    decode_reply, decode_request, encode_frame, encode_reply, encode_request,
+    DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX, FrameDecoder, FrameError,
+    HookReport, Reply, Request, decode_reply, decode_request, encode_frame, encode_reply,
+    encode_request,
 };
 
 fn requests() -> Vec<Request> {
@@ -36,7 +37,19 @@ fn requests() -> Vec<Request> {
         Request::Credit { bytes: 77 },
         Request::Kill { signal: 9 },
         Request::Cancel {},
-        Request::Eval { code: "1+1".into(), timeout_ms: None, output_credit: 5, parts: true },
+        Request::Eval {
+            code: "1+1".into(),
+            timeout_ms: None,
+            output_credit: 5,
+            parts: true,
+            displays: true,
+            context: Some("c1".into()),
+            env: vec![("A".into(), "b".into())],
+        },
+        Request::MakeContext { cwd: Some("/x".into()) },
+        Request::ListContexts {},
+        Request::EndContext { context: "c1".into(), restart: true },
+        Request::SetClock { wall_clock_unix_ns: 7 },
         Request::ReadFile { path: "/x".into(), offset: 1, length: Some(2), output_credit: 3 },
         Request::WriteFile {
             path: "/x".into(),
@@ -76,6 +89,7 @@ fn replies() -> Vec<Reply> {
             is_init: true,
             epoch: 2,
             users: true,
+            contexts: true,
         },
         Reply::Pong { uptime_ns: 1, epoch: 2, requests_running: 3, frames_rejected: 4 },
         Reply::Started { pid: 12 },
@@ -83,10 +97,19 @@ fn replies() -> Vec<Reply> {
         Reply::Stderr { data: vec![1, 0, 2] },
         Reply::Credit { bytes: 9 },
         Reply::Exited { exit_code: 137, signal: Some(9), timed_out: true },
-        Reply::EvalPart { mime: "image/png".into(), data: vec![0x89, 0], more: true },
+        Reply::CellStarted { execution_count: 3 },
+        Reply::Contexts { contexts: vec![EvalContext { id: "c1".into(), cwd: "/x".into() }] },
+        Reply::EvalPart {
+            mime: "image/png".into(),
+            data: vec![0x89, 0],
+            more: true,
+            display: 2,
+            last: true,
+        },
         Reply::EvalDone {
             result: Some("2".into()),
             error: None,
+            exception: Some(EvalException { name: "E".into(), value: "v".into() }),
             timed_out: false,
             state_lost: false,
         },

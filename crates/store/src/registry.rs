@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forkd_types::network::{Alias, NetworkName, NetworkPolicy};
 use forkd_types::{
-    ByteCount, Named as _, OverlayId, Owner, SandboxId, SandboxState, SnapshotStatus, SnapshotTag,
+    AtEnd, ByteCount, Named as _, OverlayId, Owner, SandboxId, SandboxState, SnapshotStatus,
+    SnapshotTag,
 };
 use rusqlite::{Connection, ErrorCode, Row, params};
 use serde::{Deserialize, Serialize};
@@ -165,8 +166,10 @@ pub struct SandboxOptionsRow {
     pub owner: Owner,
     /// Words of its creator's.
     pub metadata: BTreeMap<String, String>,
-    /// It is removed so long after it was requested.
+    /// It ends so long after it was requested.
     pub ttl_ms: Option<u64>,
+    /// What the end of that time does.
+    pub at_end: AtEnd,
     /// It is removed when it was not used for so long.
     pub idle_timeout_ms: Option<u64>,
     /// Its VMM may not have more memory.
@@ -532,6 +535,7 @@ mod tests {
                 owner: "ann".parse().unwrap(),
                 metadata: BTreeMap::from([("user".to_owned(), "é".to_owned())]),
                 ttl_ms: Some(7000),
+                at_end: AtEnd::Pause,
                 idle_timeout_ms: None,
                 memory_limit: Some(ByteCount::from_mib(99)),
                 own_network: true,

@@ -6,6 +6,7 @@
 //!
 //! Does not do: I/O, clocks, async, unsafe. Everything else may depend on this crate.
 
+mod at_end;
 mod branch;
 mod digest;
 mod histogram;
@@ -23,6 +24,7 @@ mod stopped;
 mod tag;
 mod text;
 
+pub use at_end::AtEnd;
 pub use branch::{BranchMode, BranchPhase, UnknownMode};
 pub use digest::{BadDigest, Digest};
 pub use histogram::TimeHistogram;

@@ -1,14 +1,18 @@
 """Runs code for the guest agent, one request at a time, in one lasting namespace.
 
-Request on descriptor 0:  length (u32, little endian), flags (u8), source text. Flags: 1, parts are
-wanted; 2, the machine is another since the last request, a copy of the one that it was.
+Request on descriptor 0:  length (u32, little endian), flags (u8), length of variables (u32), variables
+as NAME=VALUE with a zero byte between them, source text. Flags: 1, parts are wanted; 2, the machine
+is another since the last request, a copy of the one that it was; 4, displays are wanted.
 Answer on the same socket: parts (if wanted), then one of R repr, N nothing, E error; each with its
-kind, length (u32) and content. Content of a part P: whether the next one goes on with it (u8), length
-of its media type (u8), the type, bytes.
+kind, length (u32) and content. Content of a part P: whether the next one goes on with it (u8), which
+display it belongs to (u32; 0, the value), whether that ends with it (u8), length of its media type
+(u8), the type, bytes. Content of an error: the exception's name, what it says and the traceback, with
+a zero byte between them.
 """
 
 
 def _forkd_driver():
+    import _thread
     import ast
     import linecache
     import os
@@ -17,6 +21,7 @@ def _forkd_driver():
     import sys
     import traceback
     import types
+    import warnings
 
     text_bytes_max = 100 * 1024
     part_bytes_max = 60 * 1024
@@ -41,9 +46,22 @@ def _forkd_driver():
     sys.argv = [""]
     here = sys._getframe().f_code.co_filename
     running = False
+    shown = None
+    loop = None
+    # Not of `threading`, whose import an interpreter that starts would wait for.
+    sending = _thread.RLock()
+    main_thread = _thread.get_ident()
+    # The main thread is within an answer, and was interrupted there.
+    answering = interrupted = False
+    # Figures are shown as pictures, and there is no window to open.
+    os.environ.setdefault("MPLBACKEND", "agg")
+    warnings.filterwarnings("ignore", "Matplotlib is currently using agg")
 
     def interrupt(_signal, _frame):
-        if running:
+        nonlocal interrupted
+        # Half of an answer would end the interpreter.
+        interrupted = answering
+        if running and not answering:
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, interrupt)
@@ -86,13 +104,15 @@ def _forkd_driver():
         while data:
             data = data[os.write(channel, data):]
 
-    def answer_part(mime, data):
-        mime = mime.encode()
-        while True:
-            piece, data = data[:part_bytes_max], data[part_bytes_max:]
-            answer(b"P", bytes((bool(data), len(mime))) + mime + piece)
-            if not data:
-                return
+    def answer_parts(parts, display):
+        for left, (mime, data) in zip(range(len(parts) - 1, -1, -1), parts):
+            mime = mime.encode()
+            while data is not None:
+                piece, rest = data[:part_bytes_max], data[part_bytes_max:]
+                last = not left and not rest
+                head = struct.pack("<BIBB", bool(rest), display, last, len(mime))
+                answer(b"P", head + mime + piece)
+                data = rest or None
 
     def ask(value, name):
         # On the type, as Python does it: an object that answers to every name has no such form.
@@ -136,6 +156,7 @@ def _forkd_driver():
         for mime, name in forms:
             if not isinstance(bundle, dict) or mime not in bundle:
                 named.append((mime, ask(value, name)))
+        named.append(("image/png", picture_of(value)))
         room = parts_bytes_max - len(plain)
         for mime, form in named[:32]:
             data = None if form is None else part_of(mime, form)
@@ -146,15 +167,106 @@ def _forkd_driver():
             room -= len(data)
         return list(found.items())
 
+    def show(parts):
+        nonlocal answering, shown
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        is_main = _thread.get_ident() == main_thread
+        # All parts at once, or those of several threads would be mixed up.
+        with sending:
+            if shown is None or os.getpid() != owner:
+                # Of a thread that has outlived its code, or of a copy of this process.
+                return
+            shown += 1
+            try:
+                answering = is_main
+                answer_parts(parts, shown)
+            finally:
+                answering = False
+        if is_main and interrupted:
+            raise KeyboardInterrupt
+
+    def display(*values, **_wishes):
+        """Shows values in all forms that they have, wherever in the code it is called."""
+        for value in values:
+            if shown is None or os.getpid() != owner:
+                print(repr(value))
+            else:
+                show(parts_of(value, encode(repr(value))))
+
+    import builtins
+    builtins.display = display
+
+    def picture_of(value):
+        figures = sys.modules.get("matplotlib.figure")
+        if figures is None or not isinstance(value, figures.Figure):
+            return None
+        import io
+        picture = io.BytesIO()
+        value.savefig(picture, format="png", bbox_inches="tight")
+        return picture.getvalue()
+
+    def show_figures(*_arguments, **_wishes):
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        for number in pyplot.get_fignums() if pyplot else ():
+            figure = pyplot.figure(number)
+            try:
+                show(parts_of(figure, encode(repr(figure))))
+            finally:
+                pyplot.close(figure)
+
+    class ShowsFigures:
+        """Lets `pyplot.show()` show figures where it is called: it has no window to open."""
+
+        def find_spec(self, name, path, target=None):
+            if name != "matplotlib.pyplot":
+                return None
+            sys.meta_path.remove(self)
+            found = (finder.find_spec(name, path, target) for finder in sys.meta_path)
+            spec = next(filter(None, found), None)
+            if spec is not None:
+                execute_module = spec.loader.exec_module
+
+                def and_replace(module):
+                    execute_module(module)
+                    show_plainly = module.show
+                    module.show = lambda *arguments, **wishes: (
+                        show_plainly if shown is None else show_figures)(*arguments, **wishes)
+
+                spec.loader.exec_module = and_replace
+            return spec
+
+    sys.meta_path.insert(0, ShowsFigures())
+
+    def finish(coroutine):
+        nonlocal loop
+        # Imported when needed: an interpreter shall start fast.
+        import asyncio
+        if loop is None or loop.is_closed():
+            loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(loop)
+        task = loop.create_task(coroutine)
+        try:
+            return loop.run_until_complete(task)
+        except BaseException:
+            # Interrupted: what it waits for shall end too.
+            if not task.done():
+                task.cancel()
+                loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+            raise
+
+    def execute(tree, name, mode):
+        code = compile(tree, name, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        made = eval(code, main.__dict__)
+        return finish(made) if code.co_flags & 0x80 else made
+
     def run(source, name):
         tree = ast.parse(source, name)
         last = None
         if tree.body and isinstance(tree.body[-1], ast.Expr):
             last = ast.Expression(tree.body.pop().value)
-        exec(compile(tree, name, "exec"), main.__dict__)
-        if last is None:
-            return None
-        return eval(compile(last, name, "eval"), main.__dict__)
+        execute(tree, name, "exec")
+        return None if last is None else execute(last, name, "eval")
 
     def describe(error):
         # The driver's own frames say nothing to the user.
@@ -162,13 +274,25 @@ def _forkd_driver():
         while where is not None and where.tb_frame.f_code.co_filename == here:
             where = where.tb_next
         lines = traceback.format_exception(type(error), error, where)
-        return "".join(lines).rstrip("\n")
+        try:
+            value = str(error)
+        except Exception:
+            value = ""
+        said = (type(error).__name__[:200], value[:4096], "".join(lines).rstrip("\n"))
+        return b"\0".join(encode(text.replace("\0", " ")) for text in said)
 
     count = 0
     while True:
-        length, flags = struct.unpack("<IB", read_exactly(5))
+        length, flags, variables = struct.unpack("<IBI", read_exactly(9))
+        variables = os.fsdecode(read_exactly(variables))
         source = read_exactly(length).decode("utf-8", "replace")
         parts_wanted = flags & 1
+        shown = 0 if flags & 4 else None
+        interrupted = False
+        variables = [variable.partition("=") for variable in variables.split("\0") if variable]
+        before = [(key, value, os.environ.get(key)) for key, _, value in variables]
+        for key, value, _ in before:
+            os.environ[key] = value
         if flags & 2:
             renew_random()
         count += 1
@@ -184,25 +308,34 @@ def _forkd_driver():
                 if parts_wanted and value is not None:
                     parts = parts_of(value, text)
             finally:
+                if shown is not None:
+                    show_figures()
                 running = False
         except BaseException as error:
             running = False
             try:
-                kind, text = b"E", encode(describe(error))
+                kind, text = b"E", describe(error)
             except BaseException:
-                kind, text = b"E", b"an exception that cannot be described"
+                kind, text = b"E", b"Exception\0\0an exception that cannot be described"
         if os.getpid() != owner:
             # A fork in the code came back here: only the original answers.
             os._exit(0)
         value = None
+        for key, value, earlier in before:
+            # What the code has set to something else is meant to stay.
+            if os.environ.get(key) == value:
+                os.environ.pop(key)
+                if earlier is not None:
+                    os.environ[key] = earlier
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except BaseException:
                 pass
-        for mime, data in parts:
-            answer_part(mime, data)
-        answer(kind, text)
+        with sending:
+            shown = None
+            answer_parts(parts, 0)
+            answer(kind, text)
         parts = None
 
 

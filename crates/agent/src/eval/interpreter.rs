@@ -3,10 +3,11 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use forkd_protocol::{DATA_BYTES_MAX, Reply, TEXT_BYTES_MAX, code};
+use forkd_protocol::{DATA_BYTES_MAX, EvalException, Reply, TEXT_BYTES_MAX, code};
 use rustix::event::{PollFd, PollFlags};
 
 use super::wake::notify;
@@ -21,6 +22,18 @@ const DRIVER: &str = include_str!("driver.py");
 /// Kind and length.
 const HEADER_BYTES: usize = 1 + 4;
 
+/// Code, and what is wanted of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) code: String,
+    /// The value is wanted in all its forms.
+    pub(crate) parts: bool,
+    /// What the code shows is wanted too.
+    pub(crate) displays: bool,
+    /// The environment while it runs.
+    pub(crate) env: Vec<(String, String)>,
+}
+
 /// What the interpreter said.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -32,8 +45,8 @@ pub(super) enum Answer {
     Value(String),
     /// Success without a value.
     Nothing,
-    /// A traceback.
-    Error(String),
+    /// An exception, and its traceback.
+    Error(EvalException, String),
     /// Nothing that it may say: user code got hold of the socket, or closed it.
     Broken,
 }
@@ -51,8 +64,12 @@ pub(super) struct Interpreter {
 }
 
 impl Interpreter {
-    /// Starts Python; its end makes `wake` readable.
-    pub(super) fn start(processes: &Processes, wake: &Arc<OwnedFd>) -> Result<Self, Refusal> {
+    /// Starts Python in a directory; its end makes `wake` readable.
+    pub(super) fn start(
+        processes: &Processes,
+        wake: &Arc<OwnedFd>,
+        directory: Option<&Path>,
+    ) -> Result<Self, Refusal> {
         let failed = |error: std::io::Error| {
             Refusal::new(code::EVAL_FAILED, format!("cannot start python3: {error}"))
         };
@@ -72,7 +89,7 @@ impl Interpreter {
             .args(["-u", "-c", DRIVER])
             .env_clear()
             .envs(environment::variables(user, &[]))
-            .current_dir(environment::default_directory(user))
+            .current_dir(directory.unwrap_or(&environment::default_directory(user)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(stdout_end)
             .stderr(stderr_end);
@@ -108,12 +125,19 @@ impl Interpreter {
 
     /// Hands over a piece of code; [`Interpreter::exchange`] does the rest. With `renewed` the
     /// random generators that are loaded are seeded anew before.
-    pub(super) fn submit(&mut self, code: &str, parts: bool, renewed: bool) {
-        // A frame bounds the code, and a frame's length fits.
-        let length = u32::try_from(code.len()).unwrap_or(u32::MAX);
-        self.outgoing = length.to_le_bytes().to_vec();
-        self.outgoing.push(u8::from(parts) | (u8::from(renewed) << 1));
-        self.outgoing.extend_from_slice(code.as_bytes());
+    pub(super) fn submit(&mut self, cell: &Cell, renewed: bool) {
+        let variables: Vec<String> =
+            cell.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let variables = variables.join("\0");
+        // A frame bounds both, and a frame's length fits.
+        let length = |text: &str| u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let flags =
+            u8::from(cell.parts) | (u8::from(renewed) << 1) | (u8::from(cell.displays) << 2);
+        self.outgoing = length(&cell.code).to_vec();
+        self.outgoing.push(flags);
+        self.outgoing.extend(length(&variables));
+        self.outgoing.extend_from_slice(variables.as_bytes());
+        self.outgoing.extend_from_slice(cell.code.as_bytes());
         self.incoming.clear();
     }
 
@@ -207,14 +231,27 @@ fn parse(bytes: &[u8]) -> (Answer, usize) {
         b'P' => part(content).map_or(Answer::Broken, Answer::Part),
         b'R' => Answer::Value(text()),
         b'N' => Answer::Nothing,
-        _ => Answer::Error(text()),
+        _ => error(content),
     };
     (answer, HEADER_BYTES + length)
 }
 
-/// Whether the part goes on, the length of its media type, the type, the bytes.
+/// The exception's name, what it says, the traceback.
+fn error(content: &[u8]) -> Answer {
+    let mut words = content.splitn(3, |byte| *byte == 0);
+    let mut word = || words.next().map(|word| String::from_utf8_lossy(word).into_owned());
+    match (word(), word(), word()) {
+        (Some(name), Some(value), Some(traceback)) => {
+            Answer::Error(EvalException { name, value }, traceback)
+        }
+        _ => Answer::Broken,
+    }
+}
+
+/// Whether the part goes on, which display it is of, whether it is the end of that, the length of
+/// its media type, the type, the bytes.
 fn part(content: &[u8]) -> Option<Reply> {
-    let (&[more, mime_bytes], rest) = content.split_first_chunk::<2>()?;
+    let (&[more, a, b, c, d, last, mime_bytes], rest) = content.split_first_chunk::<7>()?;
     let (mime, data) = rest.split_at_checked(usize::from(mime_bytes))?;
     let mime = std::str::from_utf8(mime).ok()?.to_owned();
     // Otherwise no host would ever have room for it.
@@ -222,6 +259,8 @@ fn part(content: &[u8]) -> Option<Reply> {
         mime,
         data: data.to_vec(),
         more: more != 0,
+        display: u32::from_le_bytes([a, b, c, d]),
+        last: last != 0,
     })
 }
 
@@ -238,19 +277,31 @@ mod tests {
             assert_eq!(parse(&wire[..end]), (Answer::Pending, 0));
         }
         assert_eq!(parse(wire), (Answer::Value("ok".to_owned()), 7));
-        assert_eq!(parse(b"E\x01\0\0\0\xFF"), (Answer::Error("\u{FFFD}".to_owned()), 6));
+        let exception = EvalException { name: "N".to_owned(), value: String::new() };
+        let error = Answer::Error(exception, "\u{FFFD}\0".to_owned());
+        assert_eq!(parse(b"E\x05\0\0\0N\0\0\xFF\0"), (error, 10));
+        assert_eq!(parse(b"E\x02\0\0\0N\0").0, Answer::Broken);
         assert_eq!(parse(b"X\0\0\0\0").0, Answer::Broken);
         assert_eq!(parse(b"R\xFF\xFF\xFF\xFF").0, Answer::Broken);
     }
 
     #[test]
     fn a_part_has_a_type_and_bytes_and_leaves_what_follows_it() {
-        let wire = b"P\x06\0\0\0\x01\x01t\0\xFF\nN\0\0\0\0";
-        let reply =
-            Reply::EvalPart { mime: "t".to_owned(), data: vec![0, 0xFF, b'\n'], more: true };
-        assert_eq!(parse(wire), (Answer::Part(reply), 11));
-        assert_eq!(parse(&wire[11..]), (Answer::Nothing, 5));
-        for bad in [&b"P\x01\0\0\0\0"[..], b"P\x03\0\0\0\0\x02t", b"P\x03\0\0\0\0\x01\xFF"] {
+        let wire = b"P\x0b\0\0\0\x01\x02\0\0\0\x01\x01t\0\xFF\nN\0\0\0\0";
+        let reply = Reply::EvalPart {
+            mime: "t".to_owned(),
+            data: vec![0, 0xFF, b'\n'],
+            more: true,
+            display: 2,
+            last: true,
+        };
+        assert_eq!(parse(wire), (Answer::Part(reply), 16));
+        assert_eq!(parse(&wire[16..]), (Answer::Nothing, 5));
+        for bad in [
+            &b"P\x06\0\0\0\0\0\0\0\0\0"[..],
+            b"P\x08\0\0\0\0\0\0\0\0\0\x02t",
+            b"P\x08\0\0\0\0\0\0\0\0\0\x01\xFF",
+        ] {
             assert_eq!(parse(bad).0, Answer::Broken, "{bad:?}");
         }
     }

@@ -64,7 +64,13 @@ fn run(test: impl Future<Output = ()>) {
 
 fn large_result() -> Reply {
     let text = Some("x".repeat(120 << 10));
-    Reply::EvalDone { result: text.clone(), error: text, timed_out: false, state_lost: false }
+    Reply::EvalDone {
+        result: text.clone(),
+        error: text,
+        exception: None,
+        timed_out: false,
+        state_lost: false,
+    }
 }
 
 /// As many bytes as `wire` repeated, as fast as they are taken.

@@ -5,6 +5,7 @@
 
 mod agent_serves_over_a_socket;
 mod agent_survives_broken_links;
+mod cells_show_values_and_keep_contexts;
 mod files_are_listed_removed_and_watched;
 mod ports_are_listed_as_they_are;
 mod processes_lose_nothing_and_hold_nobody;

@@ -111,6 +111,7 @@ pub(crate) fn welcome(nonce: u64) -> Reply {
         is_init: true,
         epoch: 1,
         users: true,
+        contexts: true,
     }
 }
 

@@ -112,7 +112,15 @@ async fn no_more_of_a_form_is_sent_than_the_host_allows_nor_is_it_polled_for() {
     let mut raw = Raw::new(local.stream().await);
     raw.hello(1).await;
     let code = format!("{CLASSES}\nRich(200_000)");
-    let request = Request::Eval { code, timeout_ms: None, output_credit: 2000, parts: true };
+    let request = Request::Eval {
+        code,
+        timeout_ms: None,
+        output_credit: 2000,
+        parts: true,
+        displays: false,
+        context: None,
+        env: Vec::new(),
+    };
     raw.ask(2, &request).await;
     let mut png = 0;
     while !matches!(raw.reply().await, (2, Reply::EvalPart { mime, .. }) if mime.contains("svg")) {}

@@ -1,10 +1,12 @@
 //! `forkd eval`: run Python code in a sandbox.
 
+use std::fs;
 use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use forkd_api::{EvalRequest, text_to_bytes};
+use forkd_api::{EvalPart, EvalRequest, text_to_bytes};
 use forkd_types::limit;
 
 use crate::console::{output, report};
@@ -20,7 +22,8 @@ use crate::options::Global;
 #[command(after_help = "Examples:\n  \
     forkd eval sb-0123456789ab 'x = 6 * 7'\n  \
     forkd eval sb-0123456789ab x\n  \
-    forkd eval sb-0123456789ab - < script.py")]
+    forkd eval sb-0123456789ab - < script.py\n  \
+    forkd eval sb-0123456789ab figure --save-parts plot     # plot/value.png")]
 pub(crate) struct Options {
     /// The sandbox
     sandbox: String,
@@ -30,6 +33,10 @@ pub(crate) struct Options {
     /// Interrupt the code after this many seconds
     #[arg(long, value_name = "SECS", default_value_t = limit::EXEC_TIMEOUT_DEFAULT.as_secs())]
     timeout_secs: u64,
+    /// Write the value in each form that it has to a file in this directory: value.txt, value.html,
+    /// value.png and so on
+    #[arg(long, value_name = "DIR")]
+    save_parts: Option<PathBuf>,
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
@@ -40,6 +47,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     }
     let request = EvalRequest { code, timeout_secs: options.timeout_secs };
     let answer = connect::client(global).await?.eval(&options.sandbox, &request).await?;
+    if let Some(directory) = &options.save_parts {
+        save(directory, &answer.parts)?;
+    }
     if global.json {
         output::json(&answer)?;
     } else {
@@ -58,4 +68,66 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         return Ok(Exit::TimedOut.into());
     }
     Ok(exit::of_program(answer.exit_code))
+}
+
+/// Endings of files, by media type.
+const ENDINGS: [(&str, &str); 10] = [
+    ("text/plain", "txt"),
+    ("text/html", "html"),
+    ("text/markdown", "md"),
+    ("text/latex", "tex"),
+    ("image/svg+xml", "svg"),
+    ("image/png", "png"),
+    ("image/jpeg", "jpg"),
+    ("application/pdf", "pdf"),
+    ("application/json", "json"),
+    ("application/javascript", "js"),
+];
+
+/// The file for the form with this number. A media type comes from the guest: it is no file name.
+fn file_name(number: usize, mime: &str) -> String {
+    match ENDINGS.iter().find(|(known, _)| *known == mime) {
+        Some((_, ending)) => format!("value.{ending}"),
+        None => format!("value-{number}.bin"),
+    }
+}
+
+fn save(directory: &Path, parts: &[EvalPart]) -> anyhow::Result<()> {
+    let wrong = || format!("write to `{}`", directory.display());
+    fs::create_dir_all(directory).with_context(wrong)?;
+    for (number, part) in parts.iter().enumerate() {
+        let path = directory.join(file_name(number + 1, &part.mime));
+        let bytes = part.bytes().context("the daemon sent a value that is not what it says")?;
+        fs::write(&path, bytes).with_context(|| format!("write `{}`", path.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_of_a_value_has_a_file_and_no_guest_names_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("new/plot");
+        let parts = [
+            EvalPart::of("text/plain".to_owned(), b"<Figure>".to_vec()),
+            EvalPart::of("image/png".to_owned(), vec![0x89, 0xFF]),
+            EvalPart::of("../../x".to_owned(), vec![1]),
+        ];
+        save(&directory, &parts).unwrap();
+        let read = |name: &str| fs::read(directory.join(name)).unwrap();
+        assert_eq!(read("value.txt"), b"<Figure>");
+        assert_eq!(read("value.png"), [0x89, 0xFF]);
+        assert_eq!(read("value-3.bin"), [1]);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = save(&file.path().join("x"), &[]).unwrap_err();
+        assert!(format!("{error:#}").contains("/x`"), "{error:#}");
+    }
 }

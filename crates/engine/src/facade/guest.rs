@@ -6,15 +6,36 @@ use forkd_types::SandboxId;
 use forkd_vmm::KeptOutput;
 
 use crate::guest::{
-    Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest, FileContent, FileEntry, FileWatch,
-    FileWrite, Pulse,
+    Cell, CellEvent, CellRequest, Context, Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest,
+    FileContent, FileEntry, FileWatch, FileWrite, Pulse,
 };
+use crate::sandboxes::InUse;
 use crate::{Engine, EngineError};
 
 /// Time that a read of a guest file may take, and a write between two pieces of it.
 const FILE_DEADLINE: Duration = Duration::from_secs(60);
 /// Time that a ping may take.
 const PING_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Code that runs in a sandbox, which is in use until this is dropped. Dropping it before its end
+/// interrupts the code.
+pub struct RunningCell {
+    cell: Cell,
+    sandbox: InUse,
+}
+
+impl RunningCell {
+    /// What happens next. Safe to cancel.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; after one, or after [`CellEvent::Ended`], nothing follows.
+    pub async fn next(&mut self) -> Result<CellEvent, EngineError> {
+        match self.cell.next().await {
+            Ok(event) => Ok(event),
+            Err(error) => self.sandbox.explain(Err(error)).await,
+        }
+    }
+}
 
 impl Engine {
     /// Runs a program in a sandbox.
@@ -41,6 +62,56 @@ impl Engine {
     ) -> Result<EvalOutput, EngineError> {
         let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.eval(request).await).await
+    }
+
+    /// Runs code in one of a sandbox's interpreters, which says what happens as it happens.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn run_cell(
+        &self,
+        id: &SandboxId,
+        request: CellRequest,
+    ) -> Result<RunningCell, EngineError> {
+        let sandbox = self.used(id)?;
+        let cell = sandbox.explain(sandbox.agent()?.run_cell(request)).await?;
+        Ok(RunningCell { cell, sandbox })
+    }
+
+    /// Makes an interpreter in a sandbox besides that which is always there.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn make_context(
+        &self,
+        id: &SandboxId,
+        cwd: Option<String>,
+    ) -> Result<Context, EngineError> {
+        let sandbox = self.used(id)?;
+        sandbox.explain(sandbox.agent()?.make_context(cwd).await).await
+    }
+
+    /// A sandbox's interpreters, the oldest first.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn contexts(&self, id: &SandboxId) -> Result<Vec<Context>, EngineError> {
+        let sandbox = self.used(id)?;
+        sandbox.explain(sandbox.agent()?.contexts().await).await
+    }
+
+    /// Ends one of a sandbox's interpreters, with what runs in it; it may begin anew.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn end_context(
+        &self,
+        id: &SandboxId,
+        context: &str,
+        restart: bool,
+    ) -> Result<(), EngineError> {
+        let sandbox = self.used(id)?;
+        sandbox.explain(sandbox.agent()?.end_context(context, restart).await).await
     }
 
     /// Asks a sandbox's guest agent for a sign of life.

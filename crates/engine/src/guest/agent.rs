@@ -227,6 +227,10 @@ impl GuestAgent {
         Err(GuestError::remote(forkd_protocol::code::UNSUPPORTED, message))
     }
 
+    pub(super) fn has_contexts(&self) -> bool {
+        self.connection.has_contexts()
+    }
+
     /// Runs Python code in the guest's persistent interpreter.
     ///
     /// # Errors
@@ -239,6 +243,9 @@ impl GuestAgent {
             timeout_ms: Some(millis(request.timeout)),
             output_credit: call.window(),
             parts: true,
+            displays: false,
+            context: None,
+            env: Vec::new(),
         })?;
         let mut output = call.collected();
         let mut parts = Parts::default();
@@ -246,8 +253,8 @@ impl GuestAgent {
             match call.next().await? {
                 Reply::Stdout { data } => output.stdout(&data)?,
                 Reply::Stderr { data } => output.stderr(&data)?,
-                Reply::EvalPart { mime, data, more } => parts.add(mime, data, more)?,
-                Reply::EvalDone { result, error, timed_out, state_lost } => {
+                Reply::EvalPart { mime, data, more, .. } => parts.add(mime, data, more)?,
+                Reply::EvalDone { result, error, timed_out, state_lost, exception: _ } => {
                     call.finish();
                     let parts = parts.whole();
                     return Ok(EvalOutput {
@@ -262,6 +269,22 @@ impl GuestAgent {
                 }
                 other => return Err(call.unexpected(&other)),
             }
+        }
+    }
+
+    /// Sets the guest's wall clock to that of the host.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn set_clock(&self, within: Duration) -> Result<(), GuestError> {
+        let mut call = self.call("set clock", Deadline::after(within))?;
+        call.begin(&Request::SetClock { wall_clock_unix_ns: unix_ns(SystemTime::now()) })?;
+        match call.next().await? {
+            Reply::Done {} => {
+                call.finish();
+                Ok(())
+            }
+            other => Err(call.unexpected(&other)),
         }
     }
 
@@ -431,6 +454,7 @@ async fn facts(mut hello: Call) -> Result<Facts, GuestError> {
         is_init,
         epoch,
         users: _,
+        contexts: _,
     } = reply
     else {
         return Err(hello.unexpected(&reply));

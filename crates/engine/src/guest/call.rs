@@ -327,6 +327,8 @@ fn kind_of(reply: &Reply) -> &'static str {
         Reply::Stderr { .. } => "stderr",
         Reply::Credit { .. } => "credit",
         Reply::Exited { .. } => "exited",
+        Reply::CellStarted { .. } => "cell_started",
+        Reply::Contexts { .. } => "contexts",
         Reply::EvalPart { .. } => "eval_part",
         Reply::EvalDone { .. } => "eval_done",
         Reply::FileData { .. } => "file_data",

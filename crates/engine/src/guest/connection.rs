@@ -84,9 +84,11 @@ enum Greeting {
         id: u64,
         nonce: u64,
     },
-    /// The agent heeds the `user` of a program, or does not know of it.
+    /// The agent heeds the `user` of a program, or does not know of it; so with the interpreter
+    /// for code.
     Done {
         users: bool,
+        contexts: bool,
     },
 }
 
@@ -195,7 +197,12 @@ impl Connection {
 
     /// Whether the agent, once it was greeted, runs programs as the user that a request names.
     pub(super) fn heeds_users(&self) -> bool {
-        lock(&self.routes).greeting == Greeting::Done { users: true }
+        matches!(lock(&self.routes).greeting, Greeting::Done { users: true, .. })
+    }
+
+    /// Whether the agent, once it was greeted, has interpreters besides the one.
+    pub(super) fn has_contexts(&self) -> bool {
+        matches!(lock(&self.routes).greeting, Greeting::Done { contexts: true, .. })
     }
 
     /// Queues a frame; with a receiver that is told when the kernel has taken all of it.
@@ -292,11 +299,11 @@ impl Routes {
         match (self.greeting, reply) {
             (
                 Greeting::Waiting { id: ours, nonce },
-                Reply::Welcome { nonce: echoed, users, .. },
+                Reply::Welcome { nonce: echoed, users, contexts, .. },
             ) => {
                 let fits = id == ours && nonce == *echoed;
                 if fits {
-                    self.greeting = Greeting::Done { users: *users };
+                    self.greeting = Greeting::Done { users: *users, contexts: *contexts };
                 }
                 fits
             }

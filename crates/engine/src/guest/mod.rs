@@ -21,6 +21,7 @@
 mod agent;
 mod budget;
 mod call;
+mod cell;
 mod connection;
 mod error;
 mod exec;
@@ -34,6 +35,7 @@ pub use agent::{
     EvalOutput, EvalRequest, Facts, FileWrite, GuestAgent, Identity, Pulse, Renewal, Renewing,
 };
 pub use call::InputPiece;
+pub use cell::{Cell, CellEnd, CellError, CellEvent, CellRequest, Context};
 pub use connection::LinkCounters;
 pub use error::GuestError;
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};

@@ -53,6 +53,11 @@ impl Parts {
         Ok(())
     }
 
+    /// Whether there is anything of it.
+    pub(super) fn is_begun(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
     /// All forms that are complete.
     pub(super) fn whole(mut self) -> Vec<EvalPart> {
         if self.open {

@@ -1,11 +1,13 @@
 //! Pausing a sandbox, letting it run again, and putting it back to what a snapshot holds.
 //!
 //! A paused guest's clocks stand still; its memory, disk and connections stay. It takes no requests
-//! and no branches until it runs again.
+//! and no branches until it runs again. Its wall clock is set then, if its agent can.
 //!
 //! A rollback replaces the VM by a child of the snapshot, which confirms an identity of its own
 //! like any other; the sandbox keeps its id, metadata and time to live. What it did since is gone,
 //! also when the child does not start: the sandbox is dead then, with the reason.
+
+use std::time::Duration;
 
 use forkd_store::SnapshotRow;
 use forkd_types::{PhaseClock, SandboxState};
@@ -13,7 +15,19 @@ use forkd_vmm::RunState;
 
 use super::task::SandboxTask;
 use crate::background::blocking;
+use crate::sandboxes::SandboxHandle;
 use crate::{EngineError, describe};
+
+/// Time that a guest has for setting its clock.
+const CLOCK_DEADLINE: Duration = Duration::from_secs(2);
+
+/// A guest that does not answer runs all the same, with the time of its pause.
+async fn set_clock(handle: &SandboxHandle) {
+    let Ok(agent) = handle.agent() else { return };
+    if let Err(error) = agent.set_clock(CLOCK_DEADLINE).await {
+        tracing::info!(sandbox = %handle.id(), %error, "its clock is behind");
+    }
+}
 
 impl SandboxTask {
     /// Stops the vCPUs. Does nothing where they stand still already.
@@ -29,7 +43,11 @@ impl SandboxTask {
     pub(super) async fn resume(&mut self) -> Result<(), EngineError> {
         match self.handle.sandbox().state {
             SandboxState::Running => Ok(()),
-            SandboxState::Paused => self.bring_into(RunState::Running).await,
+            SandboxState::Paused => {
+                self.bring_into(RunState::Running).await?;
+                set_clock(&self.handle).await;
+                Ok(())
+            }
             _ => Err(self.handle.not_running()),
         }
     }

@@ -81,9 +81,9 @@ impl SandboxTask {
                 biased;
                 () = sleep_until(lease_end), if lease_end.is_some() => {
                     // It may have been used meanwhile.
-                    if self.handle.has_expired() {
-                        tracing::info!("its time is over");
-                        self.remove().await;
+                    if self.handle.has_expired()
+                        && let After::Stop = self.time_is_over().await
+                    {
                         return;
                     }
                 }
@@ -122,6 +122,27 @@ impl SandboxTask {
             }
         }
         After::GoOn
+    }
+
+    /// Pauses the sandbox if that is what its creator wanted, and removes it otherwise. What cannot
+    /// be paused would use the host for ever.
+    async fn time_is_over(&mut self) -> After {
+        if self.handle.pauses_now() {
+            match self.pause().await {
+                Ok(()) => {
+                    tracing::info!("its time is over: it is paused");
+                    self.handle.live_for(None);
+                    if let Err(error) = self.lifecycle.sandboxes.record_options(&self.handle) {
+                        tracing::warn!(%error, "that it has no end is not written down");
+                    }
+                    return After::GoOn;
+                }
+                Err(error) => tracing::warn!(%error, "it cannot be paused"),
+            }
+        }
+        tracing::info!("its time is over");
+        self.remove().await;
+        After::Stop
     }
 
     async fn vmm_exited(&mut self) {

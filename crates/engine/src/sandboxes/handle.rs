@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use forkd_store::SnapshotManifest;
 use forkd_types::network::{Alias, NetworkName};
-use forkd_types::{LifeCycle as _, Owner, SandboxId, SandboxState};
+use forkd_types::{AtEnd, LifeCycle as _, Owner, SandboxId, SandboxState};
 use forkd_vmm::VmmError;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
@@ -152,6 +152,12 @@ impl SandboxHandle {
     pub(crate) fn has_expired(&self) -> bool {
         self.touch_if_busy();
         self.lease.with(|lease, now| lease.has_ended(now))
+    }
+
+    /// Whether its time to live is over, and it is to be paused then.
+    pub(crate) fn pauses_now(&self) -> bool {
+        self.lock().sandbox.options.at_end == AtEnd::Pause
+            && self.lease.with(|lease, now| lease.is_too_old(now))
     }
 
     /// It is removed: another may take its place.

@@ -56,6 +56,11 @@ impl Lease {
         old.into_iter().chain(idle).min()
     }
 
+    /// Whether its time to live is over, however much it is used.
+    pub(super) fn is_too_old(&self, now: Instant) -> bool {
+        self.ttl.is_some_and(|ttl| self.born + ttl <= now)
+    }
+
     pub(super) fn has_ended(&self, now: Instant) -> bool {
         self.end(now).is_some_and(|end| end <= now)
     }
@@ -123,6 +128,7 @@ mod tests {
         lease.enter(start);
         assert!(!lease.has_ended(start + 9 * SECOND));
         assert!(lease.has_ended(start + 10 * SECOND));
+        assert!(lease.is_too_old(start + 10 * SECOND));
         let old = Lease::new(SystemTime::now() - 20 * SECOND, Some(10 * SECOND), None);
         assert!(old.has_ended(Instant::now()));
     }
@@ -143,6 +149,7 @@ mod tests {
     fn idleness_begins_with_the_end_of_the_last_use() {
         let (mut lease, start) = lease(None, Some(10));
         assert!(lease.has_ended(start + 10 * SECOND));
+        assert!(!lease.is_too_old(start + 10 * SECOND), "it is idle, not old");
         lease.enter(start + 5 * SECOND);
         lease.enter(start + 6 * SECOND);
         lease.leave(start + 7 * SECOND);
