@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use forkd_e2b::Domain;
 use forkd_engine::{
     AcceleratorChoice, AtShutDown, EngineConfig, HostFeatures, IsolationPolicy, Limits,
 };
@@ -138,6 +139,9 @@ pub struct E2bConfig {
     pub listen: SocketAddr,
     /// Names of templates, and the snapshots that they stand for.
     pub templates: BTreeMap<String, TagName>,
+    /// Names below it lead to this listener, with TLS, whoever does it; by default `localhost`
+    /// and the port that is listened on, without.
+    pub domain: Option<Domain>,
 }
 
 impl ServeConfig {

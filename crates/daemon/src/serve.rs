@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Router, middleware};
 use forkd_engine::{Engine, EngineError, private_directory};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{self, AuditError, AuditLog, Gate, Policy, TlsError, TokenFileError, Tokens};
 use crate::app::Shared;
 use crate::connection::{self, Listener};
-use crate::e2b::{self, Environment};
+use crate::e2b::{self, Books, Environment};
 use crate::lock::{DirectoryLock, LockError};
 use crate::metrics::Metrics;
 use crate::{E2bConfig, PreviewConfig, PreviewUrl, ServeConfig, preview, router, socket};
@@ -273,16 +273,19 @@ async fn listen_for_e2b(
     app: &Shared,
 ) -> Result<(Listener, Router, Environment), ServeError> {
     let failed = |source| ServeError::Listen { address: e2b.listen.to_string(), source };
-    let tokens = access.tokens.clone();
-    let opened = e2b::open(e2b, &config.state_dir, app.engine().clone(), tokens);
-    let opened = opened.map_err(ServeError::E2b)?;
     let listener = TcpListener::bind(e2b.listen).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let tls = access.tls.is_some();
-    let environment = Environment::write(&config.state_dir, address, tls, &opened.api_key());
+    let place = e2b::Place { address, tls, domain: e2b.domain.clone() };
+    let (engine, tokens) = (app.engine().clone(), access.tokens.clone());
+    let opened = e2b::open(e2b, &place, &config.state_dir, engine, tokens);
+    let opened = opened.map_err(ServeError::E2b)?;
+    let environment = Environment::write(&config.state_dir, &place, &opened.api_key());
     let environment = environment.map_err(ServeError::E2b)?;
     tracing::info!(%address, tls, "listening for clients of E2B");
-    Ok((Listener::Tcp(listener, access.tls.clone()), opened.router(), environment))
+    let books = Books { metrics: Arc::clone(&app.metrics), audit: access.tcp.audit.clone() };
+    let router = opened.router().layer(middleware::from_fn_with_state(books, e2b::write_down));
+    Ok((Listener::Tcp(listener, access.tls.clone()), router, environment))
 }
 
 /// Resolves with the name of the signal that asks the daemon to end.

@@ -80,7 +80,7 @@ impl Failure {
         }
     }
 
-    const fn status(&self) -> StatusCode {
+    pub(crate) const fn status(&self) -> StatusCode {
         match self.kind {
             Kind::InvalidArgument => StatusCode::BAD_REQUEST,
             Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -149,6 +149,21 @@ impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
         Self::new(kind_of(&error), describe(&error))
     }
+}
+
+/// Clients look for these words, and tell by them whether the sandbox or its server is missing.
+pub(crate) fn bad_gateway(said: &str, port: Option<u16>) -> Response {
+    let said: String = said.chars().take(80).collect();
+    let body = match port {
+        None => json!({"sandboxId": said, "message": "The sandbox was not found", "code": 502}),
+        Some(port) => json!({
+            "sandboxId": said, "port": port, "code": 502,
+            "message": "The sandbox is running but port is not open",
+        }),
+    };
+    let mut response = (StatusCode::BAD_GATEWAY, Json(body)).into_response();
+    response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+    response
 }
 
 /// No arm catches the rest: a new error of the engine has to be given a kind before it compiles.

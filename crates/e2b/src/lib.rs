@@ -4,9 +4,12 @@
 //! ```text
 //! shared   what requests share         control  create, list, end, fork, pause, snapshots
 //! target, server  to what one goes     envd     programs and files of one sandbox
+//! domain   names of ports              ports    servers in sandboxes
+//! interpreter  Python code, and what it shows
 //! id       names of sandboxes          connect  framing of calls
 //! secret   keys and tokens             failure  errors, in the forms that clients read
 //! record   what is kept of each one    signature  addresses of files that need no token
+//! subject  what a request is about     pass_on  what the daemon does for us
 //! ```
 //!
 //! Guarantees: no token is in a guest or a snapshot because of this; what forkd does not do is
@@ -17,17 +20,25 @@
 
 mod connect;
 mod control;
+mod domain;
 mod envd;
 mod failure;
 mod id;
+mod interpreter;
+mod pass_on;
+mod ports;
 mod record;
 mod secret;
 mod server;
 mod shared;
 mod signature;
+mod subject;
 mod target;
 #[cfg(test)]
 mod tests;
 
+pub use domain::{Domain, DomainError};
+pub use pass_on::{NotPassed, PassOn, ToPort};
 pub use server::{Config, E2b};
 pub use shared::FindCaller;
+pub use subject::{Part, Subject};

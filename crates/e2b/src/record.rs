@@ -26,6 +26,10 @@ pub(crate) struct Record {
     pub(crate) memory_mb: u64,
     /// What the client said; none if it said nothing.
     pub(crate) allow_internet_access: Option<bool>,
+    /// Whoever knows the address of a server in it may reach it.
+    pub(crate) allow_public_traffic: bool,
+    /// A request wakes it when it is paused: it lives for so many seconds then.
+    pub(crate) wakes_for_secs: Option<u64>,
 }
 
 /// All of them.

@@ -54,6 +54,16 @@ impl Secret {
         self.access_token(id).as_bytes().ct_eq(given).into()
     }
 
+    /// The token that a server in a sandbox is reached with, where not everybody may.
+    pub(crate) fn traffic_token(&self, id: &SandboxId) -> String {
+        self.derive("traffic token", id.as_str())
+    }
+
+    /// Whether `given` lets a client reach servers in this sandbox.
+    pub(crate) fn admits(&self, id: &SandboxId, given: &[u8]) -> bool {
+        self.traffic_token(id).as_bytes().ct_eq(given).into()
+    }
+
     fn derive(&self, purpose: &str, of: &str) -> String {
         hex::encode(hmac::sign(&self.0, format!("{purpose}\0{of}").as_bytes()))
     }
@@ -87,6 +97,10 @@ mod tests {
         assert!(second.opens(&a, first.access_token(&a).as_bytes()));
         assert!(!second.opens(&b, first.access_token(&a).as_bytes()));
         assert!(!second.opens(&a, b""));
+        assert!(first.admits(&a, second.traffic_token(&a).as_bytes()));
+        for wrong in [second.traffic_token(&b), second.access_token(&a)] {
+            assert!(!first.admits(&a, wrong.as_bytes()), "{wrong}");
+        }
         let other = tempfile::tempdir().unwrap();
         let other = Secret::open(other.path()).unwrap();
         assert!(!other.opens(&a, first.access_token(&a).as_bytes()), "another daemon's");

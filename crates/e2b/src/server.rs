@@ -1,27 +1,31 @@
 //! Where each request goes.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use axum::{Json, Router};
 use forkd_engine::Engine;
 use forkd_types::{SandboxId, TagName};
-use serde_json::json;
 use tower::ServiceExt as _;
 
+use crate::domain::Domain;
 use crate::envd::at::At;
 use crate::envd::files::file_signature;
 use crate::envd::place::Homes;
 use crate::envd::table::Processes;
 use crate::envd::watchers::Watchers;
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, bad_gateway};
+use crate::interpreter::{self, INTERPRETER_PORT};
+use crate::pass_on::PassOn;
+use crate::ports;
 use crate::record::Records;
 use crate::secret::Secret;
-use crate::shared::{FindCaller, Shared};
+use crate::shared::{FindCaller, Shared, Stand};
+use crate::subject::Subject;
 use crate::target::{self, ENVD_PORT, Target};
 use crate::{control, envd, id};
 
@@ -35,6 +39,10 @@ pub struct Config {
     pub find_caller: FindCaller,
     /// Names of templates that stand for snapshots: E2B's clients ask for `base` by themselves.
     pub templates: BTreeMap<String, TagName>,
+    /// Ports of sandboxes have names below it.
+    pub domain: Domain,
+    /// Passes requests on to servers in sandboxes.
+    pub pass_on: PassOn,
 }
 
 /// E2B's interfaces.
@@ -49,7 +57,7 @@ impl E2b {
     /// # Errors
     /// When the folder or the key cannot be read or made.
     pub fn open(config: Config) -> std::io::Result<Self> {
-        let Config { engine, folder, find_caller, templates } = config;
+        let Config { engine, folder, find_caller, templates, domain, pass_on } = config;
         let records = Records::open(&folder)?;
         let secret = Secret::open(&folder)?;
         let known: Vec<_> = engine.sandboxes().into_iter().map(|sandbox| sandbox.id).collect();
@@ -63,6 +71,8 @@ impl E2b {
             homes: Homes::default(),
             watchers: Watchers::default(),
             find_caller,
+            pass_on,
+            domain,
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -93,17 +103,33 @@ async fn dispatch(
     State((shared, control)): State<(Arc<Shared>, Router)>,
     request: Request,
 ) -> Response {
-    match target::of(request.uri(), request.headers()) {
+    let target = target::of(request.uri(), request.headers(), &shared.domain);
+    let signer = match target {
+        Target::Signed => signer(&shared, &request),
+        _ => None,
+    };
+    let (path, headers) = (request.uri().path(), request.headers());
+    let subject = Subject::of(&shared, &target, signer.as_ref(), path, headers);
+    let mut response = match target {
         Target::Control => match control.oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         },
         Target::Unclear(problem) => Failure::new(Kind::InvalidArgument, problem).into_response(),
-        Target::Signed => match signer(&shared, &request) {
-            Some(id) => at_port(shared, id::shown(&id), Some(id), ENVD_PORT, request).await,
-            None => Failure::new(Kind::Unauthenticated, "invalid signature").into_response(),
-        },
+        Target::Signed => signed(shared, signer, request).await,
         Target::Port { said, id, port } => at_port(shared, said, id, port, request).await,
+    };
+    response.extensions_mut().insert(subject);
+    response
+}
+
+async fn signed(shared: Arc<Shared>, signer: Option<SandboxId>, request: Request) -> Response {
+    match signer {
+        Some(id) if shared.is_open(&id) || shared.wake(&id).await => {
+            envd::answer(At { shared, id }, request).await
+        }
+        Some(id) => bad_gateway(&id::shown(&id), None),
+        None => Failure::new(Kind::Unauthenticated, "invalid signature").into_response(),
     }
 }
 
@@ -111,30 +137,31 @@ async fn at_port(
     shared: Arc<Shared>,
     said: String,
     id: Option<SandboxId>,
-    port: u16,
+    port: NonZeroU16,
     request: Request,
 ) -> Response {
-    let Some(id) = id.filter(|id| shared.is_open(id)) else {
+    let Some(id) = id.filter(|id| shared.stand(id) != Stand::Gone) else {
         return bad_gateway(&said, None);
     };
-    if port != ENVD_PORT {
-        return bad_gateway(&said, Some(port));
-    }
-    envd::answer(At { shared, id }, request).await
-}
-
-/// Clients look for these words, and tell by them whether the sandbox or its server is missing.
-pub(crate) fn bad_gateway(said: &str, port: Option<u16>) -> Response {
-    let said: String = said.chars().take(80).collect();
-    let body = match port {
-        None => json!({"sandboxId": said, "message": "The sandbox was not found", "code": 502}),
-        Some(port) => json!({
-            "sandboxId": said, "port": port, "code": 502,
-            "message": "The sandbox is running but port is not open",
-        }),
+    let is_envd = port == ENVD_PORT;
+    let may = match is_envd {
+        true => envd::has_token(&shared, &id, request.headers()),
+        false => ports::permits(&shared, &id, port, request.headers()),
     };
-    let mut response = (StatusCode::BAD_GATEWAY, Json(body)).into_response();
-    let no = axum::http::HeaderValue::from_static("false");
-    response.headers_mut().insert("should-retry", no);
-    response
+    let runs = shared.is_open(&id) || may && shared.wake(&id).await;
+    if !runs {
+        return bad_gateway(&said, None);
+    }
+    match (is_envd, may) {
+        (true, _) => envd::answer(At { shared, id }, request).await,
+        (false, true) if port == INTERPRETER_PORT && !shared.listens(&id, port).await => {
+            let is_code = request.uri().path() == "/execute";
+            if is_code && !envd::has_token(&shared, &id, request.headers()) {
+                return envd::no_token().into_response();
+            }
+            interpreter::answer(At { shared, id }, request).await
+        }
+        (false, true) => ports::answer(&shared, &said, id, port, request).await,
+        (false, false) => ports::refused(&said),
+    }
 }

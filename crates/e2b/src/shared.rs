@@ -1,15 +1,18 @@
 //! What all requests share.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forkd_engine::{Caller, Engine};
 use forkd_types::{SandboxId, SandboxState, TagName};
 
+use crate::domain::Domain;
 use crate::envd::place::Homes;
 use crate::envd::table::Processes;
 use crate::envd::watchers::Watchers;
+use crate::pass_on::PassOn;
 use crate::record::Records;
 use crate::secret::Secret;
 
@@ -30,6 +33,9 @@ pub(crate) struct Shared {
     pub(crate) homes: Homes,
     pub(crate) watchers: Watchers,
     pub(crate) find_caller: FindCaller,
+    pub(crate) pass_on: PassOn,
+    /// Ports of sandboxes have names below it.
+    pub(crate) domain: Domain,
 }
 
 impl Shared {
@@ -41,9 +47,37 @@ impl Shared {
         (self.find_caller)(key)
     }
 
+    /// How a sandbox stands.
+    pub(crate) fn stand(&self, id: &SandboxId) -> Stand {
+        self.engine.sandbox(id).map_or(Stand::Gone, |sandbox| stand_of(sandbox.state))
+    }
+
     /// Whether a sandbox answers on its ports.
     pub(crate) fn is_open(&self, id: &SandboxId) -> bool {
-        self.engine.sandbox(id).is_ok_and(|sandbox| stand_of(sandbox.state) == Stand::Running)
+        self.stand(id) == Stand::Running
+    }
+
+    /// Whether something in a sandbox listens on a port.
+    pub(crate) async fn listens(&self, id: &SandboxId, port: NonZeroU16) -> bool {
+        self.engine.dial(id, port.get()).await.is_ok()
+    }
+
+    /// Lets a paused sandbox run again if it was made to wake by itself. Tells whether it runs.
+    pub(crate) async fn wake(&self, id: &SandboxId) -> bool {
+        let wakes_for = self.records.get(id).and_then(|record| record.wakes_for_secs);
+        let Some(secs) = wakes_for else { return false };
+        let (engine, woken) = (self.engine.clone(), id.clone());
+        // To its end, though the client may go away.
+        let work = tokio::spawn(async move {
+            // Another request may have woken it.
+            if engine.resume_sandbox(&woken).await.is_ok() {
+                let left = Some(Duration::from_secs(secs));
+                if let Err(error) = engine.set_time_left(&woken, left) {
+                    tracing::warn!(sandbox = %woken, %error, "a woken sandbox has no end");
+                }
+            }
+        });
+        work.await.is_ok() && self.is_open(id)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use forkd_daemon::{E2bConfig, PreviewConfig, PreviewUrl, SocketMode, TlsFiles};
+use forkd_daemon::{E2bConfig, E2bDomain, PreviewConfig, PreviewUrl, SocketMode, TlsFiles};
 use forkd_types::{TagError, TagName};
 use tracing_subscriber::EnvFilter;
 
@@ -77,6 +77,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME=TAG", env = "FORKD_E2B_TEMPLATE", hide_env_values = true)]
     #[arg(value_delimiter = ',', value_parser = template_name, requires = "e2b_listen")]
     e2b_template: Vec<(String, TagName)>,
+    /// Names below this domain lead to that address over TLS, such as sandboxes.example.com: E2B's
+    /// clients find ports of sandboxes by them [default: localhost:PORT, without TLS]
+    #[arg(long, value_name = "DOMAIN[:PORT]", env = "FORKD_E2B_DOMAIN", hide_env_values = true)]
+    #[arg(requires = "e2b_listen")]
+    e2b_domain: Option<E2bDomain>,
     /// Record who asked for what in this file, one JSON line per request
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
@@ -147,7 +152,8 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
     });
     let templates = options.e2b_template.into_iter().collect();
-    config.e2b = options.e2b_listen.map(|listen| E2bConfig { listen, templates });
+    let domain = options.e2b_domain;
+    config.e2b = options.e2b_listen.map(|listen| E2bConfig { listen, templates, domain });
     settings::secure_run_dir(&config.run_dir)?;
     forkd_daemon::serve(config).await.context("the daemon cannot run")
 }

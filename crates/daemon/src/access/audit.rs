@@ -29,23 +29,24 @@ pub struct AuditError {
 
 /// One line.
 #[derive(Debug, Serialize)]
-pub(super) struct Line<'a> {
+pub(crate) struct Line<'a> {
     /// RFC 3339, UTC: when the request came.
-    pub(super) time: String,
-    pub(super) request_id: &'a str,
-    pub(super) who: &'a serde_json::Value,
-    pub(super) method: &'a str,
-    pub(super) path: &'a str,
+    pub(crate) time: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) request_id: &'a str,
+    pub(crate) who: &'a serde_json::Value,
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) sandbox: Option<&'a str>,
+    pub(crate) sandbox: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) snapshot: Option<&'a str>,
-    pub(super) status: u16,
+    pub(crate) snapshot: Option<&'a str>,
+    pub(crate) status: u16,
     /// The error's code; absent for a success.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) code: Option<&'a str>,
+    pub(crate) code: Option<&'a str>,
     /// Until the answer began.
-    pub(super) duration_ms: f64,
+    pub(crate) duration_ms: f64,
 }
 
 /// An open audit log. Cheap to clone; the file is flushed and closed with the last clone.
@@ -63,7 +64,7 @@ impl AuditLog {
         Ok(Self(sender))
     }
 
-    pub(super) async fn write(&self, line: &Line<'_>) {
+    pub(crate) async fn write(&self, line: &Line<'_>) {
         let Ok(mut bytes) = serde_json::to_vec(line) else { return };
         bytes.push(b'\n');
         // The writer ends only after the last sender.
@@ -90,11 +91,11 @@ fn write_lines(mut file: File, path: &Path, mut lines: mpsc::Receiver<Vec<u8>>) 
 }
 
 /// `time` as RFC 3339.
-pub(super) fn rfc3339(time: SystemTime) -> String {
+pub(crate) fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
 /// Milliseconds to three digits.
-pub(super) fn milliseconds(duration: Duration) -> f64 {
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -117,7 +117,7 @@ fn segment_after<'a>(path: &'a str, kind: &str) -> Option<&'a str> {
 }
 
 /// Who is at the other end, for the audit log.
-fn describe(peer: Option<&Peer>) -> serde_json::Value {
+pub(crate) fn describe(peer: Option<&Peer>) -> serde_json::Value {
     match peer {
         Some(Peer::Unix { uid, pid }) => json!({"socket": "unix", "uid": uid, "pid": pid}),
         Some(Peer::Tcp(address)) => json!({"socket": "tcp", "address": address.to_string()}),

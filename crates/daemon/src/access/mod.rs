@@ -20,8 +20,8 @@ mod gate;
 mod tls;
 mod tokens;
 
-pub(crate) use audit::AuditLog;
-pub(crate) use gate::{Gate, Peer, Policy, RequestId, admit};
+pub(crate) use audit::{AuditLog, Line, milliseconds, rfc3339};
+pub(crate) use gate::{Gate, Peer, Policy, RequestId, admit, describe};
 pub(crate) use tls::acceptor;
 pub(crate) use tokens::Tokens;
 

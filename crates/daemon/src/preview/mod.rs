@@ -19,13 +19,17 @@ mod address;
 mod credential;
 mod forward;
 
+use std::num::NonZeroU16;
+
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, LOCATION, SET_COOKIE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::uri::Scheme;
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use forkd_engine::EngineError;
+use forkd_engine::{Engine, EngineError};
+use forkd_types::SandboxId;
 
 use self::address::{Named, Target};
 use self::credential::{Credential, Source};
@@ -94,28 +98,47 @@ impl Previews {
 
     async fn forward(&self, target: Target, request: Request, host: Option<String>) -> Response {
         let Target { sandbox, port, .. } = target;
-        let stream = match self.app.engine().dial(&sandbox, port.get()).await {
-            Ok(stream) => stream,
-            Err(EngineError::PortClosed { .. }) => {
+        let engine = self.app.engine();
+        match pass_on(engine, &sandbox, port, request, self.url.scheme(), host).await {
+            Ok(answer) => answer,
+            Err(NotPassed::Engine(EngineError::PortClosed { .. })) => {
                 let text = format!("nothing in {sandbox} listens on port {port}\n");
-                return told(StatusCode::BAD_GATEWAY, text);
+                told(StatusCode::BAD_GATEWAY, text)
             }
-            Err(error) => {
+            Err(NotPassed::Engine(error)) => {
                 let failure = Failure::from(error);
                 failure.log();
                 let status = StatusCode::from_u16(failure.code().entry().status);
                 let text = format!("{}\n", failure.body().error);
-                return told(status.unwrap_or(StatusCode::BAD_GATEWAY), text);
+                told(status.unwrap_or(StatusCode::BAD_GATEWAY), text)
             }
-        };
-        match forward::forward(request, stream, self.url.scheme(), host).await {
-            Ok(answer) => answer,
-            Err(error) => {
+            Err(NotPassed::Server(error)) => {
                 let text = format!("what listens on port {port} of {sandbox}: {error}\n");
                 told(StatusCode::BAD_GATEWAY, text)
             }
         }
     }
+}
+
+/// Why a request has no answer of a server in a sandbox.
+pub(crate) enum NotPassed {
+    /// There is no connection to it.
+    Engine(EngineError),
+    /// It does not speak HTTP, or broke off.
+    Server(hyper::Error),
+}
+
+/// Passes a request on to what listens on a port. The client's tokens are out of it.
+pub(crate) async fn pass_on(
+    engine: &Engine,
+    sandbox: &SandboxId,
+    port: NonZeroU16,
+    request: Request,
+    scheme: &Scheme,
+    host: Option<String>,
+) -> Result<Response, NotPassed> {
+    let stream = engine.dial(sandbox, port.get()).await.map_err(NotPassed::Engine)?;
+    forward::forward(request, stream, scheme, host).await.map_err(NotPassed::Server)
 }
 
 /// The answer to everybody who has no token for what is there.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::http::{StatusCode, Uri};
-use forkd_engine::{Sandbox, SandboxOptions};
+use forkd_engine::{AtEnd, Sandbox, SandboxOptions};
 use forkd_types::limit;
 use serde::Deserialize;
 use serde_json::Value;
@@ -36,6 +36,7 @@ pub(super) struct NewSandbox {
     #[serde(rename = "allow_internet_access")]
     allow_internet_access: Option<bool>,
     auto_pause: Option<bool>,
+    auto_pause_memory: Option<bool>,
     auto_resume: Option<AutoResume>,
     network: Option<NetworkWish>,
     iam: Option<Value>,
@@ -64,8 +65,7 @@ impl NewSandbox {
     fn check(&self) -> Result<(), Failure> {
         let given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
         let refused = [
-            ("autoPause", self.auto_pause == Some(true)),
-            ("autoResume", self.auto_resume.as_ref().is_some_and(|wish| wish.enabled)),
+            ("autoPauseMemory: false", self.auto_pause_memory == Some(false)),
             ("iam", given(&self.iam)),
             ("mcp", given(&self.mcp)),
             ("volumeMounts", self.volume_mounts.as_ref().is_some_and(|all| !all.is_empty())),
@@ -111,6 +111,7 @@ pub(super) async fn create(
     }
     let life = life_of("timeout", secs)?;
     let network = policy_of(body.allow_internet_access, body.network.as_ref())?;
+    let wakes = body.auto_resume.as_ref().is_some_and(|wish| wish.enabled);
     let tag = asked.template(&body.template_id)?;
     let snapshot = asked.engine.snapshot(&tag)?;
     let name = body.template_id.strip_suffix(":default").unwrap_or(&body.template_id);
@@ -121,10 +122,13 @@ pub(super) async fn create(
         cpus: snapshot.vcpus,
         memory_mb: snapshot.memory.get() >> 20,
         allow_internet_access: body.allow_internet_access,
+        allow_public_traffic: body.network.as_ref().is_none_or(NetworkWish::is_public),
+        wakes_for_secs: wakes.then_some(life.as_secs()),
     };
     let options = SandboxOptions {
         metadata: Arc::new(body.metadata.unwrap_or_default()),
         network,
+        at_end: if body.auto_pause == Some(true) { AtEnd::Pause } else { AtEnd::Remove },
         ..SandboxOptions::default()
     };
     let shown = asked.clone();
@@ -176,8 +180,7 @@ mod tests {
     #[test]
     fn what_forkd_does_not_do_is_refused_by_its_name() {
         for (field, value) in [
-            ("autoPause", json!(true)),
-            ("autoResume", json!({"enabled": true})),
+            ("autoPauseMemory", json!(false)),
             ("iam", json!({"tokens": {}})),
             ("mcp", json!({})),
             ("volumeMounts", json!([{"name": "v", "path": "/v"}])),
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn what_clients_send_by_themselves_is_no_wish() {
         let sent = json!({
-            "autoPause": false, "autoPauseMemory": true, "autoResume": {"enabled": false},
+            "autoPause": true, "autoPauseMemory": true, "autoResume": {"enabled": true},
             "mcp": null, "iam": null, "volumeMounts": [], "metadata": {}, "envVars": {},
             "unknown": 1,
         });

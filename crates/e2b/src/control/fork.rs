@@ -122,6 +122,7 @@ impl Asked {
         let options = SandboxOptions {
             metadata: Arc::clone(&source.options.metadata),
             network: source.options.network.clone(),
+            at_end: source.options.at_end,
             ..SandboxOptions::default()
         };
         self.start(tag, options, life, record).await

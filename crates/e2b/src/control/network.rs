@@ -19,7 +19,7 @@ pub(super) struct NetworkWish {
     allow_internet_access: Option<bool>,
     dns_servers: Option<Value>,
     egress_proxy: Option<Value>,
-    mask_request_host: Option<Value>,
+    mask_request_host: Option<String>,
     https_ports: Option<Value>,
     rules: Option<Value>,
 }
@@ -30,6 +30,13 @@ fn is_given(value: &Option<Value>) -> bool {
         Some(Value::Array(all)) => !all.is_empty(),
         Some(Value::Object(all)) => !all.is_empty(),
         Some(_) => true,
+    }
+}
+
+impl NetworkWish {
+    /// Whether everybody who knows the address of a server may reach it: E2B's default.
+    pub(super) fn is_public(&self) -> bool {
+        self.allow_public_traffic.unwrap_or(true)
     }
 }
 
@@ -47,7 +54,6 @@ pub(super) fn policy_of(
     let refused = [
         ("network.dnsServers", &wish.dns_servers),
         ("network.egressProxy", &wish.egress_proxy),
-        ("network.maskRequestHost", &wish.mask_request_host),
         ("network.httpsPorts", &wish.https_ports),
         ("network.rules", &wish.rules),
     ];
@@ -59,6 +65,12 @@ pub(super) fn policy_of(
         allow_public_traffic: wish.allow_public_traffic.unwrap_or(false),
         ..NetworkPolicy::default()
     };
+    if let Some(host) = wish.mask_request_host.as_deref().filter(|host| !host.is_empty()) {
+        let wrong = |error: forkd_types::network::NoRequestHost| {
+            Failure::field("network.maskRequestHost", &error.to_string())
+        };
+        policy.mask_request_host = Some(host.parse().map_err(wrong)?);
+    }
     for entry in wish.allow_out.iter().flatten() {
         let wrong = |error: forkd_types::network::DestinationError| {
             Failure::field("network.allowOut", &error.to_string())
@@ -119,14 +131,17 @@ mod tests {
         for (field, value) in [
             ("dnsServers", json!(["1.1.1.1"])),
             ("egressProxy", json!({"address": "a:1"})),
-            ("maskRequestHost", json!("localhost")),
             ("httpsPorts", json!([443])),
             ("rules", json!({"example.com": []})),
         ] {
             let failure = policy(None, Some(json!({field: value}))).unwrap_err();
             assert!(failure.to_string().contains(field), "{failure}");
         }
-        let failure = policy(None, Some(json!({"denyOut": ["no such thing"]}))).unwrap_err();
-        assert!(failure.to_string().contains("network.denyOut"), "{failure}");
+        for (field, value) in
+            [("denyOut", json!(["no such thing"])), ("maskRequestHost", json!("a b"))]
+        {
+            let failure = policy(None, Some(json!({field: value}))).unwrap_err();
+            assert!(failure.to_string().contains(&format!("network.{field}")), "{failure}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use forkd_engine::Sandbox;
+use forkd_engine::{AtEnd, Sandbox};
 use forkd_types::{SandboxState, limit};
 use serde_json::{Map, Value, json};
 
@@ -49,7 +49,12 @@ impl Asked {
             "clientID": CLIENT_ID,
             "envdVersion": ENVD_VERSION,
             "envdAccessToken": self.shared.secret.access_token(&sandbox.id),
+            "domain": self.shared.domain.to_string(),
         });
+        if !record.allow_public_traffic {
+            let token = self.shared.secret.traffic_token(&sandbox.id);
+            shown["trafficAccessToken"] = token.into();
+        }
         if let Some(alias) = record.alias {
             shown["alias"] = alias.into();
         }
@@ -65,13 +70,19 @@ impl Asked {
     pub(super) fn detailed(&self, sandbox: &Sandbox) -> Value {
         let record = self.record(sandbox);
         let allow_internet_access = record.allow_internet_access;
+        let auto_resume = record.wakes_for_secs.is_some();
         let mut shown = listed_with(sandbox, record);
         let token = self.shared.secret.access_token(&sandbox.id);
         shown.insert("envdAccessToken".to_owned(), token.into());
         if let Some(allow) = allow_internet_access {
             shown.insert("allowInternetAccess".to_owned(), allow.into());
         }
-        let lifecycle = json!({"autoResume": false, "onTimeout": "kill"});
+        shown.insert("domain".to_owned(), self.shared.domain.to_string().into());
+        let on_timeout = match sandbox.options.at_end {
+            AtEnd::Remove => "kill",
+            AtEnd::Pause => "pause",
+        };
+        let lifecycle = json!({"autoResume": auto_resume, "onTimeout": on_timeout});
         shown.insert("lifecycle".to_owned(), lifecycle);
         Value::Object(shown)
     }

@@ -36,7 +36,8 @@ impl At {
         Ok(absolute(said, &home))
     }
 
-    async fn home(&self, user: Option<&str>) -> Result<String, Failure> {
+    /// The home of a user, by default of the image's own.
+    pub(crate) async fn home(&self, user: Option<&str>) -> Result<String, Failure> {
         if let Some(home) = self.shared.homes.get(&self.id).filter(|_| user.is_none()) {
             return Ok(home);
         }

@@ -14,12 +14,14 @@ mod watch;
 pub(crate) mod watchers;
 
 use axum::extract::Request;
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use forkd_types::SandboxId;
 
 use self::at::At;
 use crate::connect::{answered, question, streamed};
 use crate::failure::{Failure, Kind};
+use crate::shared::Shared;
 
 /// Answers a request for a sandbox that runs.
 pub(crate) async fn answer(at: At, request: Request) -> Response {
@@ -27,19 +29,29 @@ pub(crate) async fn answer(at: At, request: Request) -> Response {
     if path == "/health" {
         return StatusCode::NO_CONTENT.into_response();
     }
-    let token = request.headers().get("x-access-token");
-    let has_token = token.is_some_and(|token| at.shared.secret.opens(&at.id, token.as_bytes()));
+    let has_token = has_token(&at.shared, &at.id, request.headers());
     if path == "/files" {
         return files::answer(at, request, has_token).await;
     }
     if !has_token {
-        let text = "the X-Access-Token is missing or not that of this sandbox";
-        return Failure::new(Kind::Unauthenticated, text).into_call_response();
+        return no_token().into_call_response();
     }
     if request.method() != Method::POST {
         return unknown(&request);
     }
     call(at, &path, request).await
+}
+
+/// Whether a request has the token that opens this sandbox.
+pub(crate) fn has_token(shared: &Shared, id: &SandboxId, headers: &HeaderMap) -> bool {
+    let token = headers.get("x-access-token");
+    token.is_some_and(|token| shared.secret.opens(id, token.as_bytes()))
+}
+
+/// A request has not the token that opens this sandbox.
+pub(crate) fn no_token() -> Failure {
+    let text = "the X-Access-Token is missing or not that of this sandbox";
+    Failure::new(Kind::Unauthenticated, text)
 }
 
 fn unknown(request: &Request) -> Response {

@@ -1,23 +1,41 @@
 //! All routes over an engine whose guests say yes.
 
+mod ports_and_pauses;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::http::{HeaderMap, Request};
+use axum::http::{HeaderMap, HeaderName, Request};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
 use forkd_engine::{
-    Caller, Engine, Limits, NoProgress, Role, TemplateImage, TemplateRequest, fake,
+    Caller, Engine, EngineError, Limits, NoProgress, Role, TemplateImage, TemplateRequest, fake,
 };
 use forkd_types::ByteCount;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::{Config, E2b};
+use crate::{Config, E2b, NotPassed, ToPort};
 
 const SOON: Duration = Duration::from_secs(30);
+const SERVED_PORT: u16 = 3000;
 const ANN: &str = "e2b_00112233445566778899";
+
+/// What listens in every sandbox: on one port a server that says what it was asked.
+fn server(asked: ToPort) -> Result<Response, NotPassed> {
+    if asked.port.get() != SERVED_PORT {
+        let (id, port) = (asked.sandbox, asked.port.get());
+        return Err(NotPassed::Engine(EngineError::PortClosed { id, port }));
+    }
+    let names: Vec<&str> = asked.request.headers().keys().map(HeaderName::as_str).collect();
+    let said = json!({
+        "sandbox": asked.sandbox.to_string(), "host": asked.host, "headers": names,
+        "uri": asked.request.uri().to_string(),
+    });
+    Ok(Json(said).into_response())
+}
 
 /// E2B's interfaces with one template, `small`, which `base` stands for.
 struct Lab {
@@ -55,6 +73,8 @@ impl Lab {
             folder,
             find_caller: Arc::new(move |key| (key == ANN.as_bytes()).then(|| ann.clone())),
             templates: BTreeMap::from([("base".to_owned(), "small".parse().unwrap())]),
+            domain: "e2b.test".parse().unwrap(),
+            pass_on: Arc::new(|asked| Box::pin(async move { server(asked) })),
         });
         let e2b = e2b.unwrap();
         let (router, key) = (e2b.router(), e2b.api_key());
@@ -209,11 +229,11 @@ async fn a_sandbox_opens_to_its_own_token_alone() {
 async fn a_port_that_is_not_served_says_so_and_not_that_the_sandbox_is_gone() {
     let lab = Lab::new().await;
     let (id, _) = lab.sandbox(json!({})).await;
-    let headers = [("e2b-sandbox-id", &*id), ("e2b-sandbox-port", "3000")];
+    let headers = [("e2b-sandbox-id", &*id), ("e2b-sandbox-port", "3001")];
     let closed = lab.ask("GET /health", &headers, Body::empty()).await;
     assert_eq!(closed.status, 502);
     assert!(closed.body["message"].as_str().unwrap().contains("port is not open"));
-    assert_eq!(closed.body["port"], 3000);
+    assert_eq!(closed.body["port"], 3001);
 }
 
 #[tokio::test]
@@ -239,7 +259,7 @@ async fn what_is_refused_starts_nothing_and_is_not_asked_again() {
     let lab = Lab::new().await;
     for (body, status) in [
         (json!({"templateID": "none"}), 404),
-        (json!({"templateID": "base", "autoPause": true}), 400),
+        (json!({"templateID": "base", "autoPauseMemory": false}), 400),
         (json!({"templateID": "base", "timeout": 0}), 400),
         (json!({"templateID": "base", "network": {"rules": {"a.b": []}}}), 400),
         (json!({"timeout": 5}), 400),

@@ -1,0 +1,127 @@
+"""A program for E2B's code interpreter: nothing in it knows of forkd. Prints `done` when all held."""
+
+import http.client
+import os
+import time
+import urllib.parse
+
+from e2b_code_interpreter import Sandbox
+
+PICTURE = """
+class Picture:
+    def __repr__(self): return "a picture"
+    def _repr_png_(self): return b"\\x89PNG" + bytes(100_000)
+    def _repr_html_(self): return "<b>\\u2028\\u00e9</b>"
+"""
+
+
+def state_and_results(sandbox):
+    assert sandbox.run_code("x = 41").results == []
+    execution = sandbox.run_code("x += 1\nx")
+    assert (execution.text, execution.execution_count) == ("42", 2), execution
+    assert sandbox.run_code("'text'").text == "text"
+    awaited = sandbox.run_code("import asyncio\nawait asyncio.sleep(0.01, result='slept')")
+    assert awaited.text == "slept", awaited
+    printed, shown = [], []
+    sandbox.run_code(PICTURE)
+    execution = sandbox.run_code(
+        "import sys\nprint('é')\nprint('err', file=sys.stderr)\ndisplay(Picture())\nPicture()",
+        on_stdout=lambda message: printed.append(message.line),
+        on_result=shown.append,
+    )
+    assert "".join(printed) == "é\n" and "".join(execution.logs.stderr) == "err\n", execution.logs
+    assert [result.is_main_result for result in execution.results] == [False, True], execution
+    for result in shown:
+        assert result.html == "<b>\u2028é</b>" and result.png.startswith("iVBORw"[:4]), result
+        assert result.text == "a picture", result
+
+
+def errors_and_time(sandbox):
+    error = sandbox.run_code("def f():\n    raise ValueError('no')\nf()").error
+    assert (error.name, error.value) == ("ValueError", "no") and "in f" in error.traceback, error
+    try:
+        sandbox.run_code("import time\ntime.sleep(300)", timeout=3)
+        raise AssertionError("code whose time is over must raise")
+    except Exception as failure:
+        assert "imeout" in type(failure).__name__ or "imed out" in str(failure), failure
+    begun = time.monotonic()
+    assert sandbox.run_code("1 + 1").text == "2", "the code was not interrupted"
+    assert time.monotonic() - begun < 60
+
+
+def contexts(sandbox):
+    made = sandbox.create_code_context(cwd="/tmp")
+    assert sandbox.run_code("import os\nos.getcwd()", context=made).text == "/tmp"
+    assert sandbox.run_code("x", context=made).error.name == "NameError"
+    assert made.id in [context.id for context in sandbox.list_code_contexts()]
+    sandbox.restart_code_context(made)
+    assert sandbox.run_code("os", context=made).error.name == "NameError"
+    sandbox.remove_code_context(made)
+    assert made.id not in [context.id for context in sandbox.list_code_contexts()]
+    told = sandbox.run_code("import os\nos.environ['A']", envs={"A": "for one execution"})
+    assert told.text == "for one execution", told
+    assert sandbox.run_code("os.environ.get('A')").text is None
+    assert sandbox.run_code("os.environ['OF']").text == "the sandbox"
+
+
+def forks(sandbox):
+    context = sandbox.create_code_context()
+    sandbox.run_code("word = 'in a context'", context=context)
+    for fork in sandbox.fork(count=2, timeout=300):
+        child = getattr(fork, "sandbox", fork)
+        assert child.run_code("x").text == "42"
+        assert child.run_code("x = 7\nword", context=context).text == "in a context"
+        child.kill()
+    assert sandbox.run_code("x").text == "42"
+
+
+def server(sandbox):
+    sandbox.run_code(
+        "import http.server, threading\n"
+        "class Handler(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        "        self.send_response(200); self.end_headers()\n"
+        "        self.wfile.write(self.path.encode())\n"
+        "    def log_message(self, *said): pass\n"
+        "server = http.server.HTTPServer(('127.0.0.1', 3000), Handler)\n"
+        "threading.Thread(target=server.serve_forever, daemon=True).start()"
+    )
+    # A browser finds `*.localhost` by itself; the C library does not.
+    listener = urllib.parse.urlsplit(os.environ["E2B_API_URL"])
+    connection = http.client.HTTPConnection(listener.hostname, listener.port, timeout=60)
+    host = sandbox.get_host(3000)
+    assert host.endswith(f".localhost:{listener.port}"), host
+    connection.request("GET", "/page?a=b", headers={"Host": host})
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"/page?a=b")
+    connection.request("GET", "/", headers={"Host": sandbox.get_host(3001)})
+    answer = connection.getresponse()
+    assert answer.status == 502 and b"port is not open" in answer.read()
+
+
+def pauses():
+    lifecycle = {"on_timeout": "pause", "auto_resume": True}
+    sandbox = Sandbox.create("base", timeout=300, lifecycle=lifecycle)
+    sandbox.run_code("kept = 'kept'")
+    sandbox.set_timeout(1)
+    until = time.monotonic() + 60
+    while sandbox.get_info().state.value != "paused":
+        assert time.monotonic() < until, "its end has not paused it"
+        time.sleep(0.2)
+    assert sandbox.run_code("kept").text == "kept", "a request wakes it"
+    sandbox.kill()
+
+
+def main():
+    sandbox = Sandbox.create("base", timeout=900, envs={"OF": "the sandbox"})
+    state_and_results(sandbox)
+    errors_and_time(sandbox)
+    contexts(sandbox)
+    forks(sandbox)
+    server(sandbox)
+    sandbox.kill()
+    pauses()
+    print("done")
+
+
+main()
