@@ -25,8 +25,9 @@ const CHECKS: [(&str, &[&str]); 3] = [
 ];
 
 /// What ruff looks at, from the SDK's folder.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
     ".",
+    "../../crates/agent/tests/driver",
     "../conformance",
     "../../recipes/code-interpreter",
     "../../recipes/agents-day",

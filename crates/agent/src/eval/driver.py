@@ -7,7 +7,7 @@ Answer on the same socket: parts (if wanted), then one of R repr, N nothing, E e
 kind, length (u32) and content. Content of a part P: whether the next one goes on with it (u8), which
 display it belongs to (u32; 0, the value), whether that ends with it (u8), length of its media type
 (u8), the type, bytes. Content of an error: the exception's name, what it says and the traceback, with
-a zero byte between them.
+a zero byte between them. Its arguments are two more sources, of what is needed rarely.
 """
 
 
@@ -40,6 +40,7 @@ def _forkd_driver():
     os.dup2(nothing, 0)
     os.close(nothing)
     owner = os.getpid()
+    notebook, charts = sys.argv[1:3]
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
@@ -149,6 +150,29 @@ def _forkd_driver():
         except Exception:
             return None
 
+    def made_by(source, name, *arguments):
+        # Compiled when needed: an interpreter shall start fast. As a part of this file, whose
+        # frames no traceback shows.
+        found = {}
+        exec(compile(source, here, "exec"), found)
+        return found[name](*arguments)
+
+    def data_of(value):
+        nonlocal charts
+        named = (("matplotlib.figure", "Figure", 0, "chart"),
+                 ("pandas", "DataFrame", 1, "table"))
+        for module, kind, which, name in named:
+            kind = getattr(sys.modules.get(module), kind, None)
+            if not isinstance(kind, type) or not isinstance(value, kind):
+                continue
+            try:
+                if isinstance(charts, str):
+                    charts = made_by(charts, "_forkd_charts")
+                return "application/vnd.forkd.%s+json" % name, charts[which](value)
+            except Exception:
+                break
+        return "", None
+
     def parts_of(value, plain):
         found = {"text/plain": plain}
         bundle = ask(value, "_repr_mimebundle_")
@@ -156,7 +180,7 @@ def _forkd_driver():
         for mime, name in forms:
             if not isinstance(bundle, dict) or mime not in bundle:
                 named.append((mime, ask(value, name)))
-        named.append(("image/png", picture_of(value)))
+        named += [("image/png", picture_of(value)), data_of(value)]
         room = parts_bytes_max - len(plain)
         for mime, form in named[:32]:
             data = None if form is None else part_of(mime, form)
@@ -215,28 +239,51 @@ def _forkd_driver():
             finally:
                 pyplot.close(figure)
 
-    class ShowsFigures:
-        """Lets `pyplot.show()` show figures where it is called: it has no window to open."""
+    def show_without_window(module):
+        show_plainly = module.show
+        module.show = lambda *arguments, **wishes: (
+            show_plainly if shown is None else show_figures)(*arguments, **wishes)
+
+    def keep_boxes(module):
+        draw = module.Axes.bxp
+
+        def and_keep(axes, boxes, *arguments, **wishes):
+            axes._forkd_boxes = [*getattr(axes, "_forkd_boxes", ()), *boxes]
+            return draw(axes, boxes, *arguments, **wishes)
+
+        module.Axes.bxp = and_keep
+
+    def display_here(module):
+        module.display = display
+
+    class Adapts:
+        """Fits modules to this place when they are imported."""
+
+        changes = {
+            # It has no window to open.
+            "matplotlib.pyplot": show_without_window,
+            # What a box plot is drawn from is lost otherwise.
+            "matplotlib.axes._axes": keep_boxes,
+            "IPython.core.display_functions": display_here,
+        }
 
         def find_spec(self, name, path, target=None):
-            if name != "matplotlib.pyplot":
+            change = self.changes.pop(name, None)
+            if change is None:
                 return None
-            sys.meta_path.remove(self)
             found = (finder.find_spec(name, path, target) for finder in sys.meta_path)
             spec = next(filter(None, found), None)
             if spec is not None:
                 execute_module = spec.loader.exec_module
 
-                def and_replace(module):
+                def and_change(module):
                     execute_module(module)
-                    show_plainly = module.show
-                    module.show = lambda *arguments, **wishes: (
-                        show_plainly if shown is None else show_figures)(*arguments, **wishes)
+                    change(module)
 
-                spec.loader.exec_module = and_replace
+                spec.loader.exec_module = and_change
             return spec
 
-    sys.meta_path.insert(0, ShowsFigures())
+    sys.meta_path.insert(0, Adapts())
 
     def finish(coroutine):
         nonlocal loop
@@ -260,8 +307,28 @@ def _forkd_driver():
         made = eval(code, main.__dict__)
         return finish(made) if code.co_flags & 0x80 else made
 
+    def parse(source, name):
+        nonlocal notebook
+        try:
+            return ast.parse(source, name)
+        except SyntaxError:
+            import re
+            import textwrap
+            try:
+                return ast.parse(textwrap.dedent(source), name)
+            except SyntaxError:
+                pass
+            if not re.search(r"^\s*[!%?]|=\s*[!%]|\?\s*$", source, re.MULTILINE):
+                raise
+            if isinstance(notebook, str):
+                notebook = made_by(notebook, "_forkd_notebook", main)
+            changed = notebook(source)
+            if changed.strip() == source.strip():
+                raise
+            return ast.parse(changed, name)
+
     def run(source, name):
-        tree = ast.parse(source, name)
+        tree = parse(source, name)
         last = None
         if tree.body and isinstance(tree.body[-1], ast.Expr):
             last = ast.Expression(tree.body.pop().value)

@@ -18,6 +18,9 @@ use crate::process::{Exit, Processes};
 use crate::sync::lock;
 
 const DRIVER: &str = include_str!("driver.py");
+/// What the driver needs rarely, and runs then.
+const NOTEBOOK: &str = include_str!("notebook.py");
+const CHARTS: &str = include_str!("charts.py");
 
 /// Kind and length.
 const HEADER_BYTES: usize = 1 + 4;
@@ -86,7 +89,7 @@ impl Interpreter {
         let user = user.as_ref();
         let mut command = Command::new(python);
         command
-            .args(["-u", "-c", DRIVER])
+            .args(["-u", "-c", DRIVER, NOTEBOOK, CHARTS])
             .env_clear()
             .envs(environment::variables(user, &[]))
             .current_dir(directory.unwrap_or(&environment::default_directory(user)))

@@ -11,7 +11,7 @@ use forkd_engine::guest::{CellEnd, CellError, EvalPart};
 use serde_json::{Map, Value, json};
 
 /// Media types that have a field of their own.
-const FIELDS: [(&str, &str); 12] = [
+const FIELDS: [(&str, &str); 14] = [
     ("text/plain", "text"),
     ("text/html", "html"),
     ("text/markdown", "markdown"),
@@ -24,6 +24,8 @@ const FIELDS: [(&str, &str); 12] = [
     ("application/javascript", "javascript"),
     ("e2b/data", "data"),
     ("e2b/chart", "chart"),
+    ("application/vnd.forkd.table+json", "data"),
+    ("application/vnd.forkd.chart+json", "chart"),
 ];
 
 /// An event as a line.
@@ -124,10 +126,11 @@ mod tests {
             part("image/png", &[0x89, 0]),
             part("application/json", b"{\"a\":1}"),
             part("application/x-own", b"\xFF"),
+            part("application/vnd.forkd.chart+json", b"{\"type\":\"pie\"}"),
         ];
         let expected = json!({
             "type": "result", "is_main_result": true, "text": "a", "html": "<b>", "png": "iQA=",
-            "json": {"a": 1}, "extra": {"application/x-own": "/w=="},
+            "json": {"a": 1}, "chart": {"type": "pie"}, "extra": {"application/x-own": "/w=="},
         });
         assert_eq!(result(&parts, true), expected);
     }

@@ -4,7 +4,7 @@
 //! Guarantees: a client that goes away interrupts its code; output comes as it is printed, and a
 //! client that does not read holds up its code alone.
 //!
-//! Does not do: languages other than Python; `!shell` and `%magic`.
+//! Does not do: languages other than Python.
 
 mod events;
 

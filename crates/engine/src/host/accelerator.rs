@@ -16,6 +16,7 @@ use forkd_vmm::{
 use serde::{Deserialize, Serialize};
 
 use super::agent_port::connect_agent;
+use super::confine::Confiner;
 use super::images::Images;
 use super::isolation::{isolated, jail};
 use crate::background::blocking;
@@ -23,6 +24,7 @@ use crate::{AcceleratorChoice, EngineConfig, EngineError};
 
 /// RAM of the guest that is booted.
 const PROBE_MEMORY: ByteCount = ByteCount::from_mib(128);
+const PROBE_VCPUS: u32 = 1;
 
 /// Whether guests run on KVM, and how that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +133,8 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
     let directory = config.run_dir.join("kvm-probe");
     let ram = config.hot_dir.join("kvm-probe-ram");
     fs::remove_dir_all(&directory).ok();
+    // `doctor` may be the first to need it.
+    private_directory(&config.state_dir)?;
     private_directory(&directory)?;
     let kvm = Accelerator::Kvm;
     let (tools, isolation) = isolated(config, tools(config, kvm), kvm)?;
@@ -140,11 +144,18 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
         overlay_store: directory.clone(),
         device_state: directory.join("state"),
     };
-    let jail = jail(isolation, &SandboxId::random(), files);
+    let confiner = Confiner::open(config, isolation)?;
+    let id = SandboxId::random();
+    let confinement = Confinement {
+        cgroup: confiner.cgroup(&id, confiner.limits(None, PROBE_MEMORY, PROBE_VCPUS)),
+        file_max: Some(confiner.file_max(None)),
+        own_network: false,
+        jail: jail(isolation, &id, files),
+    };
     let spec = VmSpec {
         accelerator: kvm,
         memory: PROBE_MEMORY,
-        vcpus: 1,
+        vcpus: PROBE_VCPUS,
         boot: image.boot,
         ram: RamBacking::Layers { placeholder: ram.clone() },
         disk: None,
@@ -152,7 +163,7 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
         directory: directory.clone(),
         start: Start::Boot,
         deadlines: config.deadlines,
-        confinement: Confinement { jail, ..Confinement::default() },
+        confinement,
     };
     let driver = qemu::Qemu::new(tools);
     let booted = boot_and_greet(spec, driver, config.kvm_probe_deadline).await;
