@@ -155,7 +155,7 @@ async fn a_rollback_that_its_engine_did_not_live_to_end_leaves_a_dead_sandbox_wi
     let mut lab = Fixture::new().await;
     let id = lab.child().await.id;
     let before = lab.pid(&id);
-    lab.script().fault(Call::Load, Fault::Silence);
+    lab.script().fault(Call::Load, Fault::Hang);
     let (engine, rolled) = (lab.engine.clone(), id.clone());
     let rollback = tokio::spawn(async move { engine.roll_back_sandbox(&rolled, &tag("t")).await });
     let replaced = || lab.driver.living() == 1 && lab.driver.run_state(before).is_none();

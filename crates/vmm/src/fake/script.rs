@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a VMM can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +97,9 @@ impl Call {
     }
 }
 
+/// The longest time that a caller waits.
+const HANG_MAX: Duration = Duration::from_secs(60);
+
 /// What goes wrong with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -106,6 +109,8 @@ pub enum Fault {
     Refusal,
     /// There is no reply, until [`Script::speak`]; it is done then.
     Silence,
+    /// The caller waits, until [`Script::speak`]; it is done then.
+    Hang,
     /// The process dies of it.
     Death,
 }
@@ -147,12 +152,20 @@ impl Script {
         self.lock().silent
     }
 
+    /// For a test that has failed and never says so, not for ever.
+    pub(super) fn wait_until_it_speaks(&self) {
+        let begun = Instant::now();
+        while self.is_silent() && begun.elapsed() < HANG_MAX {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// A call is made: what goes wrong with it.
     pub(super) fn next(&self, call: Call) -> Option<Fault> {
         let mut state = self.lock();
         state.calls.push(call);
         let fault = state.faults.get_mut(&call).and_then(VecDeque::pop_front);
-        state.silent |= fault == Some(Fault::Silence);
+        state.silent |= matches!(fault, Some(Fault::Silence | Fault::Hang));
         fault
     }
 }

@@ -54,6 +54,7 @@ impl FakeVm {
                 self.owed.push(call);
                 return Err(self.silence(call));
             }
+            Some(Fault::Hang) => self.script.wait_until_it_speaks(),
             Some(Fault::Death) => self.machine.kill(),
         }
         match self.exit_error(call.name()) {
