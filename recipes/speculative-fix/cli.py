@@ -13,8 +13,8 @@ from typing import Any
 from console import Console
 
 # For one command: the slowest boots a guest under emulation on a busy machine.
-COMMAND_TIMEOUT_SECS = 600
-EXEC_TIMEOUT_SECS = 180
+COMMAND_TIMEOUT_SECS = 1200
+EXEC_TIMEOUT_SECS = 600
 
 
 class CommandFailed(Exception):

@@ -18,7 +18,7 @@ sys.path.append(str(HERE / "guest"))
 
 import shared  # noqa: E402 - the same file that the guest programs import
 
-START_SECS = 120
+START_SECS = 600
 REPLAY_ORDERS = 500
 # `-S -E`: nothing of the installation is needed, and it starts sooner.
 ASK = ("python3", "-SE", f"{shared.HOME}/guest/ask.py")

@@ -6,6 +6,9 @@ pub(super) fn translated(line: &str) -> String {
     if line.starts_with("===") && bare == "FAILURES" {
         return "failures:".to_owned();
     }
+    if line.starts_with("___") && line.ends_with("___") {
+        return format!("---- {} ----", line.trim_matches('_').trim());
+    }
     if line.starts_with("===")
         && let Some(result) = result(bare)
     {
@@ -70,6 +73,8 @@ mod tests {
     #[test]
     fn failures_are_shown_from_their_heading_on_and_other_lines_stay() {
         assert_eq!(translated("=== FAILURES ==="), "failures:");
+        assert_eq!(translated("____ test_it[a b] ____"), "---- test_it[a b] ----");
+        assert_eq!(translated("_ _ _ _"), "_ _ _ _");
         assert_eq!(translated("E   assert 1 == 2"), "E   assert 1 == 2");
         assert_eq!(translated("=== no tests ran in 0.01s ==="), "=== no tests ran in 0.01s ===");
     }
