@@ -183,8 +183,15 @@ fn is_text(mime: &str) -> bool {
     mime.starts_with("text/") || ["json", "xml", "javascript"].iter().any(ends)
 }
 
+/// A value that code showed: by `display`, or as a figure.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EvalDisplay {
+    /// All forms that it has, 4 MiB in all; what is larger is left out. The first is `text/plain`.
+    pub parts: Vec<EvalPart>,
+}
+
 /// What Python code gave.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EvalAnswer {
     /// `repr` of the last expression; null when there is none or it is `None`.
     pub result: Option<String>,
@@ -192,6 +199,12 @@ pub struct EvalAnswer {
     /// The first is `text/plain`.
     #[serde(default)]
     pub parts: Vec<EvalPart>,
+    /// What it showed before, in the order in which it did: at most 256 values, 16 MiB in all.
+    #[serde(default)]
+    pub displays: Vec<EvalDisplay>,
+    /// How many values had no room in `displays`.
+    #[serde(default)]
+    pub displays_left_out: u32,
     /// Traceback, or what happened to the interpreter.
     pub error: Option<String>,
     /// 0 when there is no error, else 1.

@@ -31,7 +31,7 @@ pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
 pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode, Reason};
 pub use check::FieldError;
 pub use command::{
-    CheckedExec, EvalAnswer, EvalPart, EvalRequest, ExecAnswer, ExecRequest, MISSING_BYTES_HEADER,
+    CheckedExec, EvalAnswer, EvalDisplay, EvalPart, EvalRequest, ExecAnswer, ExecRequest, MISSING_BYTES_HEADER,
     Pong,
 };
 pub use daemon::{Health, Image, Version};

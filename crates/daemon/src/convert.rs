@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use forkd_api::{
-    EvalAnswer, EvalPart, ExecAnswer, FileChange, FileEntry, Image, Membership, Network,
+    EvalAnswer, EvalDisplay, EvalPart, ExecAnswer, FileChange, FileEntry, Image, Membership, Network,
     NetworkLogEntry, NetworkPolicy, Operation, OutputData, OutputText, Pong, Port, Process,
     ProcessExit, Sandbox, Snapshot,
 };
@@ -197,12 +197,18 @@ pub(crate) fn exec(output: ExecOutput) -> ExecAnswer {
     }
 }
 
+fn forms(parts: Vec<guest::EvalPart>) -> Vec<EvalPart> {
+    parts.into_iter().map(|part| EvalPart::of(part.mime, part.data)).collect()
+}
+
 pub(crate) fn eval(output: EvalOutput) -> EvalAnswer {
     let (stdout, stderr) = (OutputText::of(output.stdout), OutputText::of(output.stderr));
     let failed = output.error.is_some() || output.timed_out || output.state_lost;
     EvalAnswer {
         result: output.result,
-        parts: output.parts.into_iter().map(|part| EvalPart::of(part.mime, part.data)).collect(),
+        parts: forms(output.parts),
+        displays: output.displays.into_iter().map(|it| EvalDisplay { parts: forms(it) }).collect(),
+        displays_left_out: output.displays_left_out,
         error: output.error,
         exit_code: i32::from(failed),
         stdout: stdout.text,
@@ -378,15 +384,7 @@ mod tests {
 
     #[test]
     fn python_code_that_ran_out_of_time_does_not_look_like_success() {
-        let output = EvalOutput {
-            result: None,
-            error: None,
-            parts: Vec::new(),
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-            timed_out: true,
-            state_lost: false,
-        };
+        let output = EvalOutput { timed_out: true, ..EvalOutput::default() };
         assert_eq!(eval(output).exit_code, 1);
     }
 }

@@ -65,10 +65,18 @@ fn shown(sandbox: &Sandbox) -> Value {
     })
 }
 
-/// The forms of a value that a model can look at.
+/// The forms of values that a model can look at: of what was shown, then of the last value.
 fn images(answer: &EvalAnswer) -> Vec<ContentBlock> {
-    let forms = answer.parts.iter().filter(|part| IMAGE_TYPES.contains(&part.mime.as_str()));
+    let shown = answer.displays.iter().flat_map(|display| &display.parts);
+    let forms = shown.chain(&answer.parts);
+    let forms = forms.filter(|part| IMAGE_TYPES.contains(&part.mime.as_str()));
     forms.map(|part| ContentBlock::image(part.data.clone(), part.mime.clone())).collect()
+}
+
+/// What was shown, as text.
+fn displayed(answer: &EvalAnswer) -> String {
+    let plain = answer.displays.iter().filter_map(|display| display.parts.first());
+    plain.map(|part| format!("{}\n", part.data)).collect()
 }
 
 fn is_missing_snapshot(error: &ClientError) -> bool {
@@ -91,8 +99,8 @@ impl Server {
     }
 
     /// Run Python code in a sandbox. Variables, imports and open files stay for the next call.
-    /// Gives what it printed, the value of its last expression (also as an image, if it has that
-    /// form), and the traceback if it failed.
+    /// Gives what it printed and displayed, the value of its last expression, figures and other
+    /// pictures as images, and the traceback if it failed.
     #[tool(annotations(title = "Run Python code"))]
     async fn run_code(&self, Parameters(given): Parameters<RunCode>) -> CallToolResult {
         let body = EvalRequest { code: given.code, timeout_secs: given.timeout_secs };
@@ -101,6 +109,7 @@ impl Server {
         let mut shown = answer(outcome.map(|answer| {
             json!({
                 "result": answer.result.as_deref().map(shortened),
+                "displayed": shortened(&displayed(&answer)),
                 "stdout": shortened(&answer.stdout),
                 "stderr": shortened(&answer.stderr),
                 "error": answer.error.as_deref().map(shortened),

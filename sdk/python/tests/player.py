@@ -139,8 +139,13 @@ class Player:
     async def do_run_code(self, sandbox: Any, code: str, **options: Any) -> Any:
         execution: Execution = await settled(sandbox["object"].run_code(code, **options))
         names = ("result", "stdout", "stderr", "error")
+
+        def forms(value: Any) -> dict[str, str]:
+            return {part.mime: part.data for part in value.parts}
+
         return {name: getattr(execution, name) for name in names} | {
-            "parts": {part.mime: part.data for part in execution.parts}
+            "parts": forms(execution),
+            "displays": [forms(display) for display in execution.displays],
         }
 
     async def do_run(self, sandbox: Any, command: Any, stream: bool = False, **options: Any) -> Any:

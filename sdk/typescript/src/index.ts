@@ -54,9 +54,11 @@ export type {
 } from "./core/request.js";
 export {
   CommandResult,
+  Display,
   Execution,
   OutputChunk,
   Part,
+  Value,
   type Event,
   type FileChange,
 } from "./core/result.js";

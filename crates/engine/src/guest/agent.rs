@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use super::call::{Call, Deadline};
 use super::connection::{Connection, LinkCounters, Tasks};
 use super::exec::{ExecOutput, ExecRequest, ExecStream};
-use super::parts::{EvalPart, Parts};
+use super::parts::{EvalPart, Parts, Shown};
 use super::quiesce::{QuiesceGuard, quiesce};
 use super::{GuestError, OUTPUT_BYTES_MAX};
 
@@ -69,7 +69,7 @@ pub struct EvalRequest {
 }
 
 /// What Python code gave.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EvalOutput {
     /// `repr` of the last expression, unless that is `None`.
     pub result: Option<String>,
@@ -78,6 +78,10 @@ pub struct EvalOutput {
     /// All forms that the last expression's value has, [`super::EVAL_PARTS_BYTES_MAX`] in all; the
     /// first is `text/plain`. Empty when the guest agent is older.
     pub parts: Vec<EvalPart>,
+    /// What it showed before, each value in all its forms, [`super::DISPLAYS_BYTES_MAX`] in all.
+    pub displays: Vec<Vec<EvalPart>>,
+    /// How many values had no room among them.
+    pub displays_left_out: u32,
     /// What was printed.
     pub stdout: Vec<u8>,
     /// What was printed to standard error.
@@ -243,24 +247,33 @@ impl GuestAgent {
             timeout_ms: Some(millis(request.timeout)),
             output_credit: call.window(),
             parts: true,
-            displays: false,
+            // An older agent shows by printing.
+            displays: self.has_contexts(),
             context: None,
             env: Vec::new(),
         })?;
         let mut output = call.collected();
-        let mut parts = Parts::default();
+        let (mut parts, mut shown) = (Parts::default(), Shown::default());
         loop {
             match call.next().await? {
+                Reply::CellStarted { .. } => {}
                 Reply::Stdout { data } => output.stdout(&data)?,
                 Reply::Stderr { data } => output.stderr(&data)?,
-                Reply::EvalPart { mime, data, more, .. } => parts.add(mime, data, more)?,
+                Reply::EvalPart { mime, data, more, display: 0, last: _ } => {
+                    parts.add(mime, data, more)?;
+                }
+                Reply::EvalPart { mime, data, more, display, last } => {
+                    shown.add((mime, data, more), display, last)?;
+                }
                 Reply::EvalDone { result, error, timed_out, state_lost, exception: _ } => {
                     call.finish();
-                    let parts = parts.whole();
+                    let (displays, displays_left_out) = shown.whole();
                     return Ok(EvalOutput {
                         result,
                         error,
-                        parts,
+                        parts: parts.whole(),
+                        displays,
+                        displays_left_out,
                         stdout: output.stdout,
                         stderr: output.stderr,
                         timed_out,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use forkd_protocol::{CONTEXTS_MAX, EvalContext, Reply, Request, code};
 
 use super::call::{Call, Deadline};
-use super::parts::{EvalPart, Parts};
+use super::parts::{Displays, EvalPart, Parts};
 use super::{GuestAgent, GuestError};
 
 /// Of what an agent says about an interpreter.
@@ -81,8 +81,8 @@ pub struct Cell {
     call: Call,
     /// Forms of the last expression's value.
     value: Parts,
-    /// What is being shown: which display, and its forms so far.
-    display: Option<(u32, Parts)>,
+    /// What is being shown.
+    displays: Displays,
 }
 
 impl Cell {
@@ -102,16 +102,9 @@ impl Cell {
                     self.value.add(mime, data, more)?;
                 }
                 Reply::EvalPart { mime, data, more, display, last } => {
-                    let (shown, mut parts) = self.display.take().unwrap_or_default();
-                    if parts.is_begun() && shown != display {
-                        let reason = "a display does not end".to_owned();
-                        return Err(GuestError::Protocol { what: "eval", reason });
+                    if let Some(forms) = self.displays.add((mime, data, more), display, last)? {
+                        return Ok(CellEvent::Displayed(forms));
                     }
-                    parts.add(mime, data, more)?;
-                    if last {
-                        return Ok(CellEvent::Displayed(parts.whole()));
-                    }
-                    self.display = Some((display, parts));
                 }
                 Reply::EvalDone { result: _, error, exception, timed_out: _, state_lost } => {
                     self.call.finish();
@@ -150,7 +143,7 @@ impl GuestAgent {
             context,
             env,
         })?;
-        Ok(Cell { call, value: Parts::default(), display: None })
+        Ok(Cell { call, value: Parts::default(), displays: Displays::default() })
     }
 
     /// Makes an interpreter besides that which is always there, which begins in the directory

@@ -41,7 +41,7 @@ pub use error::GuestError;
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
 pub use files::{Depth, FileChange, FileContent, FileEntry, FileKind, FileWatch};
 pub use forkd_protocol::{EVAL_PARTS_BYTES_MAX, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX};
-pub use parts::EvalPart;
+pub use parts::{DISPLAYS_BYTES_MAX, DISPLAYS_MAX, EvalPart};
 pub use ports::ListeningPort;
 pub use process::{
     Audience, OutputEvent, OutputReader, ProcessEnd, ProcessError, ProcessInput, ProcessRequest,

@@ -1,10 +1,14 @@
-//! The forms of a value of Python code, put together from their pieces.
+//! The forms of values of Python code, put together from their pieces.
 
 use forkd_protocol::{EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX};
 
 use super::GuestError;
 
 const MIME_CHARS_MAX: usize = 100;
+/// Of all values that one piece of code shows, if they are kept until it ends.
+pub const DISPLAYS_BYTES_MAX: usize = 16 << 20;
+/// How many they may be.
+pub const DISPLAYS_MAX: usize = 256;
 
 /// A form of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,11 +57,6 @@ impl Parts {
         Ok(())
     }
 
-    /// Whether there is anything of it.
-    pub(super) fn is_begun(&self) -> bool {
-        !self.parts.is_empty()
-    }
-
     /// All forms that are complete.
     pub(super) fn whole(mut self) -> Vec<EvalPart> {
         if self.open {
@@ -67,9 +66,104 @@ impl Parts {
     }
 }
 
+/// A value that code shows, as its pieces come.
+#[derive(Debug, Default)]
+pub(super) struct Displays {
+    /// Which one it is, and its forms so far.
+    open: Option<(u32, Parts)>,
+}
+
+impl Displays {
+    /// Adds a piece of the value that is shown as number `display`; with its `last` piece all forms
+    /// that it has.
+    pub(super) fn add(
+        &mut self,
+        (mime, data, more): (String, Vec<u8>, bool),
+        display: u32,
+        last: bool,
+    ) -> Result<Option<Vec<EvalPart>>, GuestError> {
+        let (shown, mut parts) = self.open.take().unwrap_or((display, Parts::default()));
+        if shown != display {
+            let reason = "a display does not end".to_owned();
+            return Err(GuestError::Protocol { what: "eval", reason });
+        }
+        parts.add(mime, data, more)?;
+        if last {
+            return Ok(Some(parts.whole()));
+        }
+        self.open = Some((display, parts));
+        Ok(None)
+    }
+}
+
+/// All values that code has shown, as far as there is room for them.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    displays: Displays,
+    kept: Vec<Vec<EvalPart>>,
+    bytes: usize,
+    left_out: u32,
+}
+
+impl Shown {
+    /// Adds a piece, as [`Displays::add`] does.
+    pub(super) fn add(
+        &mut self,
+        piece: (String, Vec<u8>, bool),
+        display: u32,
+        last: bool,
+    ) -> Result<(), GuestError> {
+        let Some(forms) = self.displays.add(piece, display, last)? else { return Ok(()) };
+        let bytes: usize = forms.iter().map(|form| form.mime.len() + form.data.len()).sum();
+        if self.bytes + bytes > DISPLAYS_BYTES_MAX || self.kept.len() >= DISPLAYS_MAX {
+            self.left_out = self.left_out.saturating_add(1);
+            return Ok(());
+        }
+        self.bytes += bytes;
+        self.kept.push(forms);
+        Ok(())
+    }
+
+    /// What was kept, and how many values were not.
+    pub(super) fn whole(self) -> (Vec<Vec<EvalPart>>, u32) {
+        (self.kept, self.left_out)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn piece(bytes: usize) -> (String, Vec<u8>, bool) {
+        ("a/a".to_owned(), vec![7; bytes], false)
+    }
+
+    #[test]
+    fn a_display_ends_with_its_last_piece_and_before_the_next_begins() {
+        let mut displays = Displays::default();
+        assert_eq!(displays.add(piece(1), 1, false).unwrap(), None);
+        assert_eq!(displays.add(piece(2), 1, true).unwrap().map(|forms| forms.len()), Some(2));
+        assert_eq!(displays.add(piece(1), 2, true).unwrap().map(|forms| forms.len()), Some(1));
+        assert_eq!(displays.add(piece(1), 3, false).unwrap(), None);
+        assert!(displays.add(piece(1), 4, true).is_err());
+    }
+
+    #[test]
+    fn what_is_shown_beyond_the_bounds_is_left_out_and_counted() {
+        let mut shown = Shown::default();
+        let large = EVAL_PARTS_BYTES_MAX - 100;
+        for display in 1..=5 {
+            shown.add(piece(large), display, true).unwrap();
+        }
+        shown.add(piece(1), 6, true).unwrap();
+        let (kept, left_out) = shown.whole();
+        assert_eq!((kept.len(), left_out), (5, 1), "a small one still fits");
+        let mut shown = Shown::default();
+        for display in 0..300 {
+            shown.add(piece(1), display, true).unwrap();
+        }
+        assert_eq!(shown.whole().1, 300 - u32::try_from(DISPLAYS_MAX).unwrap());
+    }
 
     fn add(parts: &mut Parts, mime: &str, bytes: usize, more: bool) -> Result<(), GuestError> {
         parts.add(mime.to_owned(), vec![7; bytes], more)

@@ -30,7 +30,15 @@ from ._async.files import AsyncFiles
 from ._async.ports import AsyncForward, AsyncPorts
 from ._async.sandbox import AsyncBranch, AsyncChild, AsyncSandbox, AsyncSnapshot
 from ._async.stream import AsyncByteStream, AsyncStream
-from ._core.result import CommandResult, Event, Execution, FileChange, OutputChunk, Part
+from ._core.result import (
+    CommandResult,
+    Display,
+    Event,
+    Execution,
+    FileChange,
+    OutputChunk,
+    Part,
+)
 from ._core.search import Failure, Node
 from ._sync.client import Client, Keys, Networks, Operations, Sandboxes, Secrets, Snapshots
 from ._sync.commands import Commands, Process
@@ -82,6 +90,7 @@ __all__ = [
     "CommandResult",
     "CommandTimeoutError",
     "Commands",
+    "Display",
     "Event",
     "Execution",
     "Exploration",

@@ -17,6 +17,7 @@ __all__ = [
     "Child",
     "ErrorBody",
     "EvalAnswer",
+    "EvalDisplay",
     "EvalPart",
     "EventType",
     "ExecAnswer",
@@ -132,6 +133,13 @@ class EvalAnswer:
     timed_out: bool
     """Its time was over."""
 
+    displays: list[EvalDisplay] = field(default_factory=list)
+    """What it showed before, in the order in which it did: at most 256 values, 16 MiB in all.
+    """
+
+    displays_left_out: int | None = None
+    """How many values had no room in `displays`."""
+
     error: str | None = None
     """Traceback, or what happened to the interpreter."""
 
@@ -148,6 +156,16 @@ class EvalAnswer:
 
     stdout_base64: str | None = None
     """The exact bytes of standard output, present only when they are not UTF-8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalDisplay:
+    """A value that code showed: by `display`, or as a figure."""
+
+    parts: list[EvalPart]
+    """All forms that it has, 4 MiB in all; what is larger is left out. The first is
+    `text/plain`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

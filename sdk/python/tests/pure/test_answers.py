@@ -177,6 +177,21 @@ def test_rich_results_are_found_by_their_type(daemon: FakeDaemon) -> None:
     assert execution.png == b"\x89PNG"
     assert (execution.json, execution.latex, execution.jpeg) == ({"a": 1}, None, None)
     assert execution._repr_mimebundle_()["application/json"] == {"a": 1}
+    assert (execution.displays, execution.displays_left_out) == ((), 0)
+
+
+def test_what_was_shown_has_its_forms_too(daemon: FakeDaemon) -> None:
+    chart = {"mime": "application/vnd.forkd.chart+json", "data": '{"type": "pie"}'}
+    table = {"mime": "application/vnd.forkd.table+json", "data": '{"n": [1]}'}
+    figure = {"parts": [{"mime": "image/png", "data": "iVBORw=="}, chart]}
+    answer = EVAL | {"result": None, "displays": [figure, {"parts": [table]}]}
+    answer |= {"displays_left_out": 3}
+    execution = connected(daemon, eval=fake.ok(answer)).run_code("plt.show()")
+    shown, frame = execution.displays
+    assert (shown.png, shown.chart, shown.table) == (b"\x89PNG", {"type": "pie"}, None)
+    assert frame.table == {"n": [1]}
+    assert shown._repr_mimebundle_()["application/vnd.forkd.chart+json"] == {"type": "pie"}
+    assert (execution.png, execution.displays_left_out) == (None, 3)
 
 
 @pytest.mark.parametrize(

@@ -124,59 +124,16 @@ export class Part {
   }
 }
 
-/** What Python code gave. */
-export class Execution {
-  /** What it printed. */
-  readonly stdoutBytes: Uint8Array;
-  /** What it printed to standard error. */
-  readonly stderrBytes: Uint8Array;
-  /** `repr` of the last expression; undefined when there is none or it is `None`. */
-  readonly result: string | undefined;
-  /** The traceback, or what happened to the interpreter; undefined if all went well. */
-  readonly error: string | undefined;
-  /** The last expression's value in each form that it has. */
-  readonly parts: readonly Part[];
-  /** Its time was over. */
-  readonly timedOut: boolean;
-  /** The interpreter ended: variables are gone. */
-  readonly stateLost: boolean;
-
-  constructor(found: {
-    stdoutBytes: Uint8Array;
-    stderrBytes: Uint8Array;
-    result?: string | undefined;
-    error?: string | undefined;
-    parts?: readonly Part[];
-    timedOut?: boolean;
-    stateLost?: boolean;
-  }) {
-    this.stdoutBytes = found.stdoutBytes;
-    this.stderrBytes = found.stderrBytes;
-    this.result = found.result;
-    this.error = found.error;
-    this.parts = found.parts ?? [];
-    this.timedOut = found.timedOut ?? false;
-    this.stateLost = found.stateLost ?? false;
-  }
-
-  /** What it printed, as text. */
-  get stdout(): string {
-    return textOf(this.stdoutBytes);
-  }
-
-  /** What it printed to standard error, as text. */
-  get stderr(): string {
-    return textOf(this.stderrBytes);
-  }
-
-  /** Whether no exception was raised. */
-  get ok(): boolean {
-    return this.error === undefined;
-  }
+/** A value of code. */
+export abstract class Value {
+  constructor(
+    /** The value in each form that it has. */
+    readonly parts: readonly Part[],
+  ) {}
 
   /** The value as text. */
   get text(): string | undefined {
-    return this.part("text/plain")?.data ?? this.result;
+    return this.part("text/plain")?.data;
   }
 
   /** The value as HTML. */
@@ -211,13 +168,92 @@ export class Execution {
 
   /** The value as what its JSON means; undefined if it has no such form. */
   get json(): unknown {
-    const part = this.part("application/json");
-    return part === undefined ? undefined : JSON.parse(part.data);
+    return this.#json("application/json");
   }
 
   /** The value in this form. */
   part(mime: string): Part | undefined {
     return this.parts.find((part) => part.mime === mime);
+  }
+
+  /** The data of the charts of a figure, as E2B has them; undefined if it is no figure. */
+  get chart(): unknown {
+    return this.#json("application/vnd.forkd.chart+json");
+  }
+
+  /** The columns of a table, each with its values; undefined if it is no table. */
+  get table(): unknown {
+    return this.#json("application/vnd.forkd.table+json");
+  }
+
+  #json(mime: string): unknown {
+    const part = this.part(mime);
+    return part === undefined ? undefined : JSON.parse(part.data);
+  }
+}
+
+/** A value that code showed: by `display`, or as a figure. */
+export class Display extends Value {}
+
+/** What Python code gave; `parts` and all others are of its last expression's value. */
+export class Execution extends Value {
+  /** What it printed. */
+  readonly stdoutBytes: Uint8Array;
+  /** What it printed to standard error. */
+  readonly stderrBytes: Uint8Array;
+  /** `repr` of the last expression; undefined when there is none or it is `None`. */
+  readonly result: string | undefined;
+  /** The traceback, or what happened to the interpreter; undefined if all went well. */
+  readonly error: string | undefined;
+  /** What it showed before, in the order in which it did. */
+  readonly displays: readonly Display[];
+  /** How many values it showed for which there was no room. */
+  readonly displaysLeftOut: number;
+  /** Its time was over. */
+  readonly timedOut: boolean;
+  /** The interpreter ended: variables are gone. */
+  readonly stateLost: boolean;
+
+  constructor(found: {
+    stdoutBytes: Uint8Array;
+    stderrBytes: Uint8Array;
+    result?: string | undefined;
+    error?: string | undefined;
+    parts?: readonly Part[];
+    displays?: readonly Display[];
+    displaysLeftOut?: number;
+    timedOut?: boolean;
+    stateLost?: boolean;
+  }) {
+    super(found.parts ?? []);
+    this.stdoutBytes = found.stdoutBytes;
+    this.stderrBytes = found.stderrBytes;
+    this.result = found.result;
+    this.error = found.error;
+    this.displays = found.displays ?? [];
+    this.displaysLeftOut = found.displaysLeftOut ?? 0;
+    this.timedOut = found.timedOut ?? false;
+    this.stateLost = found.stateLost ?? false;
+  }
+
+  /** What it printed, as text. */
+  get stdout(): string {
+    return textOf(this.stdoutBytes);
+  }
+
+  /** What it printed to standard error, as text. */
+  get stderr(): string {
+    return textOf(this.stderrBytes);
+  }
+
+  /** Whether no exception was raised. */
+  get ok(): boolean {
+    return this.error === undefined;
+  }
+
+  /** The value as text. */
+  override get text(): string | undefined {
+    return super.text ?? this.result;
   }
 
   /** Itself, or throws `CodeError` if there was an exception. */
@@ -275,6 +311,10 @@ export function commandResult(args: readonly string[], answer: models.ExecAnswer
   });
 }
 
+function partsOf(found: readonly models.EvalPart[]): Part[] {
+  return found.map((part) => new Part(part.mime, part.data));
+}
+
 /** What `eval` answered. */
 export function execution(answer: models.EvalAnswer): Execution {
   return new Execution({
@@ -282,7 +322,9 @@ export function execution(answer: models.EvalAnswer): Execution {
     stderrBytes: exact(answer.stderr, answer.stderrBase64),
     result: answer.result,
     error: answer.error,
-    parts: answer.parts.map((part) => new Part(part.mime, part.data)),
+    parts: partsOf(answer.parts),
+    displays: answer.displays.map((display) => new Display(partsOf(display.parts))),
+    displaysLeftOut: answer.displaysLeftOut,
     timedOut: answer.timedOut,
     stateLost: answer.stateLost,
   });

@@ -71,6 +71,10 @@ export interface EvalAnswer {
   readonly stdout: string;
   /** Its time was over. */
   readonly timedOut: boolean;
+  /** What it showed before, in the order in which it did: at most 256 values, 16 MiB in all. */
+  readonly displays: readonly EvalDisplay[];
+  /** How many values had no room in `displays`. */
+  readonly displaysLeftOut?: number | undefined;
   /** Traceback, or what happened to the interpreter. */
   readonly error?: string | undefined;
   /**
@@ -84,6 +88,12 @@ export interface EvalAnswer {
   readonly stderrBase64?: string | undefined;
   /** The exact bytes of standard output, present only when they are not UTF-8. */
   readonly stdoutBase64?: string | undefined;
+}
+
+/** A value that code showed: by `display`, or as a figure. */
+export interface EvalDisplay {
+  /** All forms that it has, 4 MiB in all; what is larger is left out. The first is `text/plain`. */
+  readonly parts: readonly EvalPart[];
 }
 
 /** A form of a value, as its `_repr_mimebundle_`, `_repr_html_`, `_repr_png_` and so on give it. */
@@ -680,11 +690,17 @@ export const readEvalAnswer: Reader<EvalAnswer> = object("EvalAnswer", {
   stderr: needed("stderr", text),
   stdout: needed("stdout", text),
   timedOut: needed("timed_out", truth),
+  displays: otherwise("displays", list((value, where) => readEvalDisplay(value, where)), () => []),
+  displaysLeftOut: perhaps("displays_left_out", number),
   error: perhaps("error", text),
   parts: otherwise("parts", list((value, where) => readEvalPart(value, where)), () => []),
   result: perhaps("result", text),
   stderrBase64: perhaps("stderr_base64", text),
   stdoutBase64: perhaps("stdout_base64", text),
+});
+
+export const readEvalDisplay: Reader<EvalDisplay> = object("EvalDisplay", {
+  parts: needed("parts", list((value, where) => readEvalPart(value, where))),
 });
 
 export const readEvalPart: Reader<EvalPart> = object("EvalPart", {

@@ -15,6 +15,7 @@ import {
   type Process,
   type Sandbox,
   type Snapshot,
+  type Value,
 } from "forkd-sdk";
 import { ApiError } from "forkd-sdk/errors";
 
@@ -163,8 +164,10 @@ export class Player {
     run_code: async ({ sandbox, code, timeout }: { sandbox: Box; code: string; timeout?: number }) => {
       const execution = await sandbox.object.runCode(code, { timeoutSecs: timeout });
       const { result, stdout, stderr, error } = execution;
-      const parts = Object.fromEntries(execution.parts.map((part) => [part.mime, part.data]));
-      return { result, stdout, stderr, error, parts };
+      const forms = (value: Value) =>
+        Object.fromEntries(value.parts.map((part) => [part.mime, part.data]));
+      const [parts, displays] = [forms(execution), execution.displays.map(forms)];
+      return { result, stdout, stderr, error, parts, displays };
     },
     run: async ({ sandbox, command, stream, timeout, ...more }: Run) => {
       const seen: string[] = [];

@@ -205,6 +205,19 @@ test("rich results are found by their type", async () => {
   assert.deepEqual([found.json, found.latex, found.jpeg], [{ a: 1 }, undefined, undefined]);
 });
 
+test("what was shown has its forms too", async () => {
+  const chart = { mime: "application/vnd.forkd.chart+json", data: '{"type": "pie"}' };
+  const table = { mime: "application/vnd.forkd.table+json", data: '{"n": [1]}' };
+  const figure = { parts: [{ mime: "image/png", data: "iVBORw==" }, chart] };
+  const answer = { displays: [figure, { parts: [table] }], displays_left_out: 3 };
+  const sandbox = await connected({ eval: fake.ok({ ...EVAL, ...answer }) });
+  const found = await sandbox.runCode("plt.show()");
+  const [shown, frame] = found.displays;
+  assert.equal(base64Of(shown?.png ?? new Uint8Array()), "iVBORw==");
+  assert.deepEqual([shown?.chart, shown?.table], [{ type: "pie" }, undefined]);
+  assert.deepEqual([frame?.table, found.png, found.displaysLeftOut], [{ n: [1] }, undefined, 3]);
+});
+
 test("text and bytes are told apart by the type", () => {
   for (const [mime, isText] of [
     ["text/html", true],

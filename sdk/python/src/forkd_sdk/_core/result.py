@@ -113,45 +113,15 @@ class Part:
             return self.data.encode()
 
 
-@dataclass(frozen=True)
-class Execution:
-    """What Python code gave."""
+class _Value:
+    """A value that has forms."""
 
-    stdout_bytes: bytes
-    """What it printed."""
-    stderr_bytes: bytes
-    """What it printed to standard error."""
-    result: str | None
-    """`repr` of the last expression; None when there is none or it is `None`."""
-    error: str | None
-    """The traceback, or what happened to the interpreter; None if all went well."""
-    parts: tuple[Part, ...] = ()
-    """The last expression's value in each form that it has."""
-    timed_out: bool = False
-    """Its time was over."""
-    state_lost: bool = False
-    """The interpreter ended: variables are gone."""
-
-    @property
-    def stdout(self) -> str:
-        """What it printed, as text."""
-        return self.stdout_bytes.decode(errors="replace")
-
-    @property
-    def stderr(self) -> str:
-        """What it printed to standard error, as text."""
-        return self.stderr_bytes.decode(errors="replace")
-
-    @property
-    def ok(self) -> bool:
-        """Whether no exception was raised."""
-        return self.error is None
+    parts: tuple[Part, ...]
 
     @property
     def text(self) -> str | None:
         """The value as text."""
-        part = self.part("text/plain")
-        return self.result if part is None else part.data
+        return self._text("text/plain")
 
     @property
     def html(self) -> str | None:
@@ -188,12 +158,85 @@ class Execution:
     @property
     def json(self) -> Any:
         """The value as what its JSON means; None if it has no such form."""
-        part = self.part("application/json")
-        return None if part is None else json.loads(part.data)
+        return self._json("application/json")
 
     def part(self, mime: str) -> Part | None:
         """The value in this form."""
         return next((part for part in self.parts if part.mime == mime), None)
+
+    @property
+    def chart(self) -> Any:
+        """The data of the charts of a figure, as E2B has them; None if it is no figure."""
+        return self._json("application/vnd.forkd.chart+json")
+
+    @property
+    def table(self) -> Any:
+        """The columns of a table, each with its values; None if it is no table."""
+        return self._json("application/vnd.forkd.table+json")
+
+    def _text(self, mime: str) -> str | None:
+        part = self.part(mime)
+        return None if part is None else part.data
+
+    def _json(self, mime: str) -> Any:
+        part = self.part(mime)
+        return None if part is None else json.loads(part.data)
+
+
+@dataclass(frozen=True)
+class Display(_Value):
+    """A value that code showed: by `display`, or as a figure."""
+
+    parts: tuple[Part, ...] = ()
+    """The value in each form that it has."""
+
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, Any]:
+        """For notebooks: shown as the value would be."""
+        return _bundle(self.parts)
+
+
+@dataclass(frozen=True)
+class Execution(_Value):
+    """What Python code gave."""
+
+    stdout_bytes: bytes
+    """What it printed."""
+    stderr_bytes: bytes
+    """What it printed to standard error."""
+    result: str | None
+    """`repr` of the last expression; None when there is none or it is `None`."""
+    error: str | None
+    """The traceback, or what happened to the interpreter; None if all went well."""
+    parts: tuple[Part, ...] = ()
+    """The last expression's value in each form that it has."""
+    displays: tuple[Display, ...] = ()
+    """What it showed before, in the order in which it did."""
+    displays_left_out: int = 0
+    """How many values it showed for which there was no room."""
+    timed_out: bool = False
+    """Its time was over."""
+    state_lost: bool = False
+    """The interpreter ended: variables are gone."""
+
+    @property
+    def stdout(self) -> str:
+        """What it printed, as text."""
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """What it printed to standard error, as text."""
+        return self.stderr_bytes.decode(errors="replace")
+
+    @property
+    def ok(self) -> bool:
+        """Whether no exception was raised."""
+        return self.error is None
+
+    @property
+    def text(self) -> str | None:
+        """The value as text."""
+        return super().text or self.result
 
     def raise_for_error(self) -> Execution:
         """Itself, or `CodeError` if there was an exception."""
@@ -204,17 +247,16 @@ class Execution:
             raise CodeError(last or "the code failed", self)
         return self
 
-    def _text(self, mime: str) -> str | None:
-        part = self.part(mime)
-        return None if part is None else part.data
-
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, Any]:
         """For notebooks: shown as the value would be."""
-        bundle: dict[str, Any] = {part.mime: part.data for part in self.parts}
-        if "application/json" in bundle:
-            bundle["application/json"] = self.json
-        bundle.setdefault("text/plain", self.result or "")
-        return bundle
+        return {"text/plain": self.result or ""} | _bundle(self.parts)
+
+
+def _bundle(parts: tuple[Part, ...]) -> dict[str, Any]:
+    def content(part: Part) -> Any:
+        return json.loads(part.data) if part.mime.endswith("json") else part.data
+
+    return {part.mime: content(part) for part in parts}
 
 
 @dataclass(frozen=True)
@@ -260,6 +302,10 @@ def command_result(args: tuple[str, ...], answer: models.ExecAnswer) -> CommandR
     )
 
 
+def _parts(found: list[models.EvalPart]) -> tuple[Part, ...]:
+    return tuple(Part(part.mime, part.data) for part in found)
+
+
 def execution(answer: models.EvalAnswer) -> Execution:
     """What `eval` answered."""
     return Execution(
@@ -267,7 +313,9 @@ def execution(answer: models.EvalAnswer) -> Execution:
         stderr_bytes=exact(answer.stderr, answer.stderr_base64),
         result=answer.result,
         error=answer.error,
-        parts=tuple(Part(part.mime, part.data) for part in answer.parts),
+        parts=_parts(answer.parts),
+        displays=tuple(Display(_parts(display.parts)) for display in answer.displays),
+        displays_left_out=answer.displays_left_out or 0,
         timed_out=answer.timed_out,
         state_lost=answer.state_lost,
     )
