@@ -14,6 +14,19 @@ class Picture:
     def _repr_html_(self): return "<b>\\u2028\\u00e9</b>"
 """
 
+CHART = """
+chart = {
+    "type": "line", "title": "Speed", "x_label": "Time (s)", "x_unit": "s", "y_label": None,
+    "y_unit": None, "x_ticks": [1], "x_tick_labels": ["1"], "x_scale": "linear", "y_ticks": [2],
+    "y_tick_labels": ["2"], "y_scale": "linear",
+    "elements": [{"label": "up", "points": [[1, 2], [3, 4]]}],
+}
+class Form:
+    def __init__(self, name, form): self.bundle = {f"application/vnd.forkd.{name}+json": form}
+    def _repr_mimebundle_(self): return self.bundle
+display(Form("chart", chart), Form("table", {"n": [1, 2]}))
+"""
+
 
 def state_and_results(sandbox):
     assert sandbox.run_code("x = 41").results == []
@@ -34,6 +47,18 @@ def state_and_results(sandbox):
     for result in shown:
         assert result.html == "<b>\u2028é</b>" and result.png.startswith("iVBORw"[:4]), result
         assert result.text == "a picture", result
+
+
+def charts_and_tables(sandbox):
+    execution = sandbox.run_code(CHART)
+    chart = execution.results[0].chart
+    assert (chart.type.value, chart.title, chart.x_unit) == ("line", "Speed", "s"), chart
+    assert chart.elements[0].points == [(1, 2), (3, 4)], chart.elements
+    assert execution.results[1].data == {"n": [1, 2]}, execution.results[1]
+    # The image has no IPython: the error says what to do, and the interpreter stays.
+    error = sandbox.run_code("!ls").error
+    assert error.name == "ModuleNotFoundError" and "pip install ipython" in error.value, error
+    assert sandbox.run_code("  indented = 5\n  indented").text == "5"
 
 
 def errors_and_time(sandbox):
@@ -115,6 +140,7 @@ def pauses():
 def main():
     sandbox = Sandbox.create("base", timeout=900, envs={"OF": "the sandbox"})
     state_and_results(sandbox)
+    charts_and_tables(sandbox)
     errors_and_time(sandbox)
     contexts(sandbox)
     forks(sandbox)
