@@ -31,8 +31,8 @@ pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
 pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode, Reason};
 pub use check::FieldError;
 pub use command::{
-    CheckedExec, EvalAnswer, EvalDisplay, EvalPart, EvalRequest, ExecAnswer, ExecRequest, MISSING_BYTES_HEADER,
-    Pong,
+    CheckedExec, EvalAnswer, EvalDisplay, EvalPart, EvalRequest, ExecAnswer, ExecRequest,
+    MISSING_BYTES_HEADER, Pong,
 };
 pub use daemon::{Health, Image, Version};
 pub use file::{FileChange, FileEntry};

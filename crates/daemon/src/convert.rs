@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use forkd_api::{
-    EvalAnswer, EvalDisplay, EvalPart, ExecAnswer, FileChange, FileEntry, Image, Membership, Network,
-    NetworkLogEntry, NetworkPolicy, Operation, OutputData, OutputText, Pong, Port, Process,
-    ProcessExit, Sandbox, Snapshot,
+    EvalAnswer, EvalDisplay, EvalPart, ExecAnswer, FileChange, FileEntry, Image, Membership,
+    Network, NetworkLogEntry, NetworkPolicy, Operation, OutputData, OutputText, Pong, Port,
+    Process, ProcessExit, Sandbox, Snapshot,
 };
 use forkd_engine::guest::{
     self, EvalOutput, ExecOutput, GuestError, ListeningPort, ProcessEnd, ProcessView, Pulse, Stream,
