@@ -7,6 +7,7 @@
 //!
 //! It does not run sandboxes; that is the product's own command line, `forkd`.
 
+mod bench;
 mod build;
 mod command;
 mod conformance;
@@ -55,6 +56,10 @@ enum Verb {
     Prove(prove::Options),
     /// Crash a store again and again and check what is left.
     Crash(crash::Options),
+    /// Prepare everything and measure what the results are made of.
+    Bench(bench::Options),
+    /// Write the results and their plots from what was measured.
+    Results(bench::ResultsOptions),
     /// Search for inputs that break the parsers of foreign bytes.
     Fuzz(fuzz::Options),
     /// Prepare everything and run the SDKs' tests against daemons with real guests.
@@ -95,6 +100,8 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Test(options) => return test::run(&workspace, &options),
         Verb::Prove(options) => return prove::run(&workspace, &options),
         Verb::Crash(options) => return crash::run(&workspace, &options),
+        Verb::Bench(options) => return bench::run(&workspace, &options),
+        Verb::Results(options) => return bench::results(&workspace, &options),
         Verb::Fuzz(options) => return fuzz::run(&workspace, &options),
         Verb::Conformance(options) => return conformance::run(&workspace, &options),
         Verb::Generate(options) => return generate::run(&workspace, &options),

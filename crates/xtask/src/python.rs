@@ -25,8 +25,9 @@ const CHECKS: [(&str, &[&str]); 3] = [
 ];
 
 /// What ruff looks at, from the SDK's folder.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
     ".",
+    "../../bench",
     "../../crates/agent/tests/driver",
     "../conformance",
     "../../recipes/code-interpreter",
