@@ -84,11 +84,22 @@ class Machine:
     folder: Path
 
 
+def processor_khz() -> int:
+    """The rate of the processor's time stamp counter, as far as the kernel tells it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "cpu MHz":
+            return round(float(value) * 1000)
+    raise PeerError("/proc/cpuinfo does not tell the processor's rate")
+
+
 def image_parts(image: Path) -> tuple[list[str], Path]:
     """The options that boot an image of forkd's, and its root disk."""
     about = json.loads((image / "image.json").read_text())
     kernel, initramfs = (image / about[name] for name in ("kernel", "initramfs"))
-    command_line = about["command_line"]
+    # An emulated guest may fail to measure the clock that it reads; forkd tells it too.
+    clock = f"tsc_early_khz={processor_khz()} tsc=reliable no_timer_check"
+    command_line = f"{about['command_line']} {clock}"
     options = ["-kernel", str(kernel), "-initrd", str(initramfs), "-append", command_line]
     return options, image / about["root_disk"]
 

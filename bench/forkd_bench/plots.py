@@ -120,7 +120,7 @@ def chain(axes: Axes, cells: Cells) -> None:
     pauses = cells["live"].column("pause_ms")
     axes.plot(range(1, len(pauses) + 1), pauses, ".", color=COLOURS["live"], markersize=4)
     median = figures.median(pauses)
-    axes.axhline(median, color=GREY, linewidth=0.8)
+    axes.hlines(median, 1, len(pauses), color=GREY, linewidth=0.8)
     axes.annotate(
         f"median {median:.2f} ms", (len(pauses), median), xytext=(6, 0),
         textcoords="offset points", color=GREY, va="center", annotation_clip=False,

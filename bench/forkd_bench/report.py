@@ -24,7 +24,7 @@ def shown(value: float) -> str:
     """A figure with three digits that count, as people read it."""
     if value >= 1000:
         return f"{value:,.0f}"
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    digits = 0 if value >= 100 else 1 if value >= 10 else 4 if 0 < value < 0.01 else 2
     return f"{value:.{digits}f}"
 
 

@@ -46,10 +46,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
 }
 
 /// Writes what is generated from the rows that were measured.
-pub(crate) fn results(
-    workspace: &Workspace,
-    options: &ResultsOptions,
-) -> anyhow::Result<ExitCode> {
+pub(crate) fn results(workspace: &Workspace, options: &ResultsOptions) -> anyhow::Result<ExitCode> {
     let mut harness = harness(workspace)?;
     harness.arg("results");
     if options.check {
