@@ -119,6 +119,8 @@ def test_magics_work_on_the_variables_of_the_code_and_fail_as_code_does(
     interpreter: Interpreter,
 ) -> None:
     assert interpreter.run("%matplotlib inline\nx = 1").error is None
+    backend = "import matplotlib.pyplot\nmatplotlib.get_backend().lower()"
+    assert interpreter.run(backend).value == "'agg'", "figures are shown by the driver"
     assert interpreter.run("%%time\nx += 1").error is None
     assert interpreter.run("%env FROM_MAGIC=told").error is None
     assert interpreter.run("import os\nos.environ['FROM_MAGIC'], x").value == "('told', 2)"
