@@ -9,12 +9,11 @@ use tokio::net::UnixStream;
 use super::call::{Call, Deadline};
 use super::connection::{Connection, LinkCounters, Tasks};
 use super::exec::{ExecOutput, ExecRequest, ExecStream};
-use super::parts::{EvalPart, Parts, Shown};
 use super::quiesce::{QuiesceGuard, quiesce};
 use super::{GuestError, OUTPUT_BYTES_MAX};
 
 /// How much longer than the guest's own time limit we wait for it to report that it is over.
-const REPORT_MARGIN: Duration = Duration::from_secs(10);
+pub(super) const REPORT_MARGIN: Duration = Duration::from_secs(10);
 
 const ENTROPY_BYTES: usize = 64;
 
@@ -57,39 +56,6 @@ pub struct Pulse {
     pub requests_running: u32,
     /// Stretches of our stream that the agent could not read.
     pub frames_rejected: u64,
-}
-
-/// Python code for the persistent interpreter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EvalRequest {
-    /// Statements or an expression.
-    pub code: String,
-    /// After this time the code is interrupted, then the interpreter killed.
-    pub timeout: Duration,
-}
-
-/// What Python code gave.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EvalOutput {
-    /// `repr` of the last expression, unless that is `None`.
-    pub result: Option<String>,
-    /// Traceback, or what happened to the interpreter.
-    pub error: Option<String>,
-    /// All forms that the last expression's value has, [`super::EVAL_PARTS_BYTES_MAX`] in all; the
-    /// first is `text/plain`. Empty when the guest agent is older.
-    pub parts: Vec<EvalPart>,
-    /// What it showed before, each value in all its forms, [`super::DISPLAYS_BYTES_MAX`] in all.
-    pub displays: Vec<Vec<EvalPart>>,
-    /// How many values had no room among them.
-    pub displays_left_out: u32,
-    /// What was printed.
-    pub stdout: Vec<u8>,
-    /// What was printed to standard error.
-    pub stderr: Vec<u8>,
-    /// Its time was over.
-    pub timed_out: bool,
-    /// The interpreter ended, now or since the last call: the variables of earlier calls are gone.
-    pub state_lost: bool,
 }
 
 /// Where and how a file is written.
@@ -233,56 +199,6 @@ impl GuestAgent {
 
     pub(super) fn has_contexts(&self) -> bool {
         self.connection.has_contexts()
-    }
-
-    /// Runs Python code in the guest's persistent interpreter.
-    ///
-    /// # Errors
-    /// See [`GuestError`]; an exception in the code is no error.
-    pub async fn eval(&self, request: EvalRequest) -> Result<EvalOutput, GuestError> {
-        let deadline = Deadline::after(request.timeout.saturating_add(REPORT_MARGIN));
-        let mut call = self.call("eval", deadline)?;
-        call.begin(&Request::Eval {
-            code: request.code,
-            timeout_ms: Some(millis(request.timeout)),
-            output_credit: call.window(),
-            parts: true,
-            // An older agent shows by printing.
-            displays: self.has_contexts(),
-            context: None,
-            env: Vec::new(),
-        })?;
-        let mut output = call.collected();
-        let (mut parts, mut shown) = (Parts::default(), Shown::default());
-        loop {
-            match call.next().await? {
-                Reply::CellStarted { .. } => {}
-                Reply::Stdout { data } => output.stdout(&data)?,
-                Reply::Stderr { data } => output.stderr(&data)?,
-                Reply::EvalPart { mime, data, more, display: 0, last: _ } => {
-                    parts.add(mime, data, more)?;
-                }
-                Reply::EvalPart { mime, data, more, display, last } => {
-                    shown.add((mime, data, more), display, last)?;
-                }
-                Reply::EvalDone { result, error, timed_out, state_lost, exception: _ } => {
-                    call.finish();
-                    let (displays, displays_left_out) = shown.whole();
-                    return Ok(EvalOutput {
-                        result,
-                        error,
-                        parts: parts.whole(),
-                        displays,
-                        displays_left_out,
-                        stdout: output.stdout,
-                        stderr: output.stderr,
-                        timed_out,
-                        state_lost,
-                    });
-                }
-                other => return Err(call.unexpected(&other)),
-            }
-        }
     }
 
     /// Sets the guest's wall clock to that of the host.

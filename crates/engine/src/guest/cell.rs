@@ -50,10 +50,14 @@ pub enum CellEvent {
 /// How code ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CellEnd {
+    /// `repr` of the last expression, unless that is `None`.
+    pub result: Option<String>,
     /// All forms of the last expression's value, unless that is `None`.
     pub value: Vec<EvalPart>,
     /// Why it did not end well.
     pub error: Option<CellError>,
+    /// Its time was over.
+    pub timed_out: bool,
     /// The interpreter ended, now or since the last code: its variables are gone.
     pub state_lost: bool,
 }
@@ -86,6 +90,11 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// Code that was asked for.
+    pub(super) fn following(call: Call) -> Self {
+        Self { call, value: Parts::default(), displays: Displays::default() }
+    }
+
     /// What happens next. Safe to cancel.
     ///
     /// # Errors
@@ -106,14 +115,15 @@ impl Cell {
                         return Ok(CellEvent::Displayed(forms));
                     }
                 }
-                Reply::EvalDone { result: _, error, exception, timed_out: _, state_lost } => {
+                Reply::EvalDone { result, error, exception, timed_out, state_lost } => {
                     self.call.finish();
                     let value = std::mem::take(&mut self.value).whole();
                     let error = error.map(|text| CellError {
                         exception: exception.map(|it| (shorten(&it.name), shorten(&it.value))),
                         text,
                     });
-                    return Ok(CellEvent::Ended(CellEnd { value, error, state_lost }));
+                    let end = CellEnd { result, value, error, timed_out, state_lost };
+                    return Ok(CellEvent::Ended(end));
                 }
                 other => return Err(self.call.unexpected(&other)),
             }
@@ -143,7 +153,7 @@ impl GuestAgent {
             context,
             env,
         })?;
-        Ok(Cell { call, value: Parts::default(), displays: Displays::default() })
+        Ok(Cell::following(call))
     }
 
     /// Makes an interpreter besides that which is always there, which begins in the directory

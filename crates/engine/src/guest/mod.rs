@@ -8,9 +8,9 @@
 //! * Every wait has a deadline, but for what a background process or a watch tells next; the loss
 //!   of the connection fails every request under way.
 //! * Memory is bounded: a request buffers at most its credit window, collected output at most
-//!   [`OUTPUT_BYTES_MAX`], an unfinished frame at most one frame. All requests to one guest
-//!   together have bounds too; see `budget`. A guest that sends more than it was allowed loses that
-//!   request, not the daemon.
+//!   [`OUTPUT_BYTES_MAX`], values that code shows at most [`DISPLAYS_BYTES_MAX`], an unfinished
+//!   frame at most one frame. All requests to one guest together have bounds too; see `budget`. A
+//!   guest that sends more than it was allowed loses that request, not the daemon.
 //! * Nothing that a guest sends reaches a request that it was not addressed to, nor one of an
 //!   earlier connection: replies count only after a `Welcome` with our nonce.
 //! * While a [`QuiesceGuard`] lives, not one byte is written to the VM's socket, and QEMU has read
@@ -24,6 +24,7 @@ mod call;
 mod cell;
 mod connection;
 mod error;
+mod eval;
 mod exec;
 mod files;
 mod parts;
@@ -31,13 +32,12 @@ mod ports;
 mod process;
 mod quiesce;
 
-pub use agent::{
-    EvalOutput, EvalRequest, Facts, FileWrite, GuestAgent, Identity, Pulse, Renewal, Renewing,
-};
+pub use agent::{Facts, FileWrite, GuestAgent, Identity, Pulse, Renewal, Renewing};
 pub use call::InputPiece;
 pub use cell::{Cell, CellEnd, CellError, CellEvent, CellRequest, Context};
 pub use connection::LinkCounters;
 pub use error::GuestError;
+pub use eval::{EvalOutput, EvalRequest};
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
 pub use files::{Depth, FileChange, FileContent, FileEntry, FileKind, FileWatch};
 pub use forkd_protocol::{EVAL_PARTS_BYTES_MAX, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX};

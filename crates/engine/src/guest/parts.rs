@@ -99,29 +99,21 @@ impl Displays {
 /// All values that code has shown, as far as there is room for them.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
-    displays: Displays,
     kept: Vec<Vec<EvalPart>>,
     bytes: usize,
     left_out: u32,
 }
 
 impl Shown {
-    /// Adds a piece, as [`Displays::add`] does.
-    pub(super) fn add(
-        &mut self,
-        piece: (String, Vec<u8>, bool),
-        display: u32,
-        last: bool,
-    ) -> Result<(), GuestError> {
-        let Some(forms) = self.displays.add(piece, display, last)? else { return Ok(()) };
+    /// Adds a value, with all forms that it has.
+    pub(super) fn add(&mut self, forms: Vec<EvalPart>) {
         let bytes: usize = forms.iter().map(|form| form.mime.len() + form.data.len()).sum();
         if self.bytes + bytes > DISPLAYS_BYTES_MAX || self.kept.len() >= DISPLAYS_MAX {
             self.left_out = self.left_out.saturating_add(1);
-            return Ok(());
+            return;
         }
         self.bytes += bytes;
         self.kept.push(forms);
-        Ok(())
     }
 
     /// What was kept, and how many values were not.
@@ -150,17 +142,18 @@ mod tests {
 
     #[test]
     fn what_is_shown_beyond_the_bounds_is_left_out_and_counted() {
+        let value = |bytes| vec![EvalPart { mime: "a/a".to_owned(), data: vec![7; bytes] }];
         let mut shown = Shown::default();
         let large = EVAL_PARTS_BYTES_MAX - 100;
-        for display in 1..=5 {
-            shown.add(piece(large), display, true).unwrap();
+        for _ in 1..=5 {
+            shown.add(value(large));
         }
-        shown.add(piece(1), 6, true).unwrap();
+        shown.add(value(1));
         let (kept, left_out) = shown.whole();
         assert_eq!((kept.len(), left_out), (5, 1), "a small one still fits");
         let mut shown = Shown::default();
-        for display in 0..300 {
-            shown.add(piece(1), display, true).unwrap();
+        for _ in 0..300 {
+            shown.add(value(1));
         }
         assert_eq!(shown.whole().1, 300 - u32::try_from(DISPLAYS_MAX).unwrap());
     }
