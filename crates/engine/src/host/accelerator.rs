@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use forkd_store::{MachineIdentity, private_directory};
 use forkd_types::{ByteCount, Isolation, SandboxId};
 use forkd_vmm::{
-    Abilities, Accelerator, Confinement, Driver, Jail, RamBacking, Start, VmSpec, VmmError,
-    VmmTools, qemu,
+    Abilities, Accelerator, Driver, Jail, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu,
 };
 use serde::{Deserialize, Serialize};
 
@@ -146,12 +145,8 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
     };
     let confiner = Confiner::open(config, isolation)?;
     let id = SandboxId::random();
-    let confinement = Confinement {
-        cgroup: confiner.cgroup(&id, confiner.limits(None, PROBE_MEMORY, PROBE_VCPUS)),
-        file_max: Some(confiner.file_max(None)),
-        own_network: false,
-        jail: jail(isolation, &id, files),
-    };
+    let limits = confiner.limits(None, PROBE_MEMORY, PROBE_VCPUS);
+    let confinement = confiner.confinement(&id, limits, None, jail(isolation, &id, files));
     let spec = VmSpec {
         accelerator: kvm,
         memory: PROBE_MEMORY,

@@ -15,7 +15,7 @@ use std::sync::{Once, OnceLock};
 use forkd_store::{InheritedLimits, StoreError};
 use forkd_sys::confine::try_network_namespace;
 use forkd_types::{ByteCount, Isolation, SandboxId, limit};
-use forkd_vmm::{CgroupLimits, Cgroups, Controller, VmmCgroup, sweep_cgroups};
+use forkd_vmm::{CgroupLimits, Cgroups, Confinement, Controller, Jail, VmmCgroup, sweep_cgroups};
 
 use crate::{EngineConfig, EngineError, SandboxLimits, SandboxOptions};
 
@@ -125,6 +125,23 @@ impl Confiner {
             disk.map(|disk| disk + limit::OVERLAY_OVERHEAD + ByteCount::new(disk.get() / 1024));
         let overlay = [overlay, self.most.disk].into_iter().flatten().min();
         overlay.unwrap_or_default().max(limit::DEVICE_STATE_MAX)
+    }
+
+    /// What a VMM is kept from that may use so much, whose guest has a disk of so many bytes. It
+    /// may be given a network namespace besides.
+    pub(crate) fn confinement(
+        &self,
+        id: &SandboxId,
+        limits: CgroupLimits,
+        disk: Option<ByteCount>,
+        jail: Option<Jail>,
+    ) -> Confinement {
+        Confinement {
+            cgroup: self.cgroup(id, limits),
+            file_max: Some(self.file_max(disk)),
+            own_network: false,
+            jail,
+        }
     }
 
     /// So that a later daemon knows where to look for groups.

@@ -66,12 +66,7 @@ impl Host {
         disk: Option<ByteCount>,
         files: &StoreFiles,
     ) -> Confinement {
-        Confinement {
-            cgroup: self.confiner.cgroup(id, limits),
-            file_max: Some(self.confiner.file_max(disk)),
-            own_network: false,
-            jail: self.jail_of(id, files),
-        }
+        self.confiner.confinement(id, limits, disk, self.jail_of(id, files))
     }
 
     fn jail_of(&self, id: &SandboxId, files: &StoreFiles) -> Option<Jail> {
