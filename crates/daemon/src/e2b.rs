@@ -136,7 +136,7 @@ pub(crate) async fn write_down(
     }
     let sandbox = subject.and_then(|subject| subject.sandbox.as_ref());
     let line = Line {
-        time: access::rfc3339(arrived),
+        time: arrived,
         request_id: "",
         who: &who,
         method: &method,
@@ -145,7 +145,7 @@ pub(crate) async fn write_down(
         snapshot: None,
         status,
         code: None,
-        duration_ms: access::milliseconds(begun.elapsed()),
+        duration: begun.elapsed(),
     };
     log.write(&line).await;
     response

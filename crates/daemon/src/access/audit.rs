@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tokio::sync::mpsc;
 
 /// Lines that may wait for the disk before requests do.
@@ -30,8 +30,9 @@ pub struct AuditError {
 /// One line.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line<'a> {
-    /// RFC 3339, UTC: when the request came.
-    pub(crate) time: String,
+    /// When the request came.
+    #[serde(serialize_with = "rfc3339")]
+    pub(crate) time: SystemTime,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) request_id: &'a str,
     pub(crate) who: &'a serde_json::Value,
@@ -46,7 +47,8 @@ pub(crate) struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) code: Option<&'a str>,
     /// Until the answer began.
-    pub(crate) duration_ms: f64,
+    #[serde(rename = "duration_ms", serialize_with = "milliseconds")]
+    pub(crate) duration: Duration,
 }
 
 /// An open audit log. Cheap to clone; the file is flushed and closed with the last clone.
@@ -90,12 +92,12 @@ fn write_lines(mut file: File, path: &Path, mut lines: mpsc::Receiver<Vec<u8>>) 
     }
 }
 
-/// `time` as RFC 3339.
-pub(crate) fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_millis(time).to_string()
+/// In UTC, to milliseconds.
+fn rfc3339<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&humantime::format_rfc3339_millis(*time))
 }
 
-/// Milliseconds to three digits.
-pub(crate) fn milliseconds(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1e3
+/// To three digits.
+fn milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((duration.as_secs_f64() * 1e6).round() / 1e3)
 }

@@ -14,7 +14,7 @@ use forkd_engine::{Caller, Role};
 use forkd_types::Owner;
 use serde_json::json;
 
-use super::audit::{self, AuditLog, Line};
+use super::audit::{AuditLog, Line};
 use super::tokens::Tokens;
 use crate::failure::Failure;
 
@@ -84,7 +84,7 @@ pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: 
         let subject = |kind| segment_after(&path, kind);
         let code = response.extensions().get::<ErrorCode>().map(|code| code.name());
         let line = Line {
-            time: audit::rfc3339(arrived),
+            time: arrived,
             request_id: &id,
             who: &who,
             method: &method,
@@ -93,7 +93,7 @@ pub(crate) async fn admit(State(gate): State<Gate>, mut request: Request, next: 
             snapshot: subject("snapshots"),
             status: response.status().as_u16(),
             code,
-            duration_ms: audit::milliseconds(begun.elapsed()),
+            duration: begun.elapsed(),
         };
         log.write(&line).await;
     }

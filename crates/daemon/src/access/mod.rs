@@ -20,7 +20,7 @@ mod gate;
 mod tls;
 mod tokens;
 
-pub(crate) use audit::{AuditLog, Line, milliseconds, rfc3339};
+pub(crate) use audit::{AuditLog, Line};
 pub(crate) use gate::{Gate, Peer, Policy, RequestId, admit, describe};
 pub(crate) use tls::acceptor;
 pub(crate) use tokens::Tokens;
