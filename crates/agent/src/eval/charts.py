@@ -150,4 +150,4 @@ def _forkd_charts():
         named = zip(split["columns"], columns)
         return json.dumps({str(name): list(column) for name, column in named}).encode()
 
-    return figure, table
+    return {"chart": figure, "table": table}

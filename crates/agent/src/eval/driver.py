@@ -157,21 +157,25 @@ def _forkd_driver():
         exec(compile(source, here, "exec"), found)
         return found[name](*arguments)
 
+    def is_a(value, module, name):
+        # Without an import: what was never imported has no values.
+        kind = getattr(sys.modules.get(module), name, None)
+        return isinstance(kind, type) and isinstance(value, kind)
+
+    def is_figure(value):
+        return is_a(value, "matplotlib.figure", "Figure")
+
     def data_of(value):
         nonlocal charts
-        named = (("matplotlib.figure", "Figure", 0, "chart"),
-                 ("pandas", "DataFrame", 1, "table"))
-        for module, kind, which, name in named:
-            kind = getattr(sys.modules.get(module), kind, None)
-            if not isinstance(kind, type) or not isinstance(value, kind):
-                continue
-            try:
-                if isinstance(charts, str):
-                    charts = made_by(charts, "_forkd_charts")
-                return "application/vnd.forkd.%s+json" % name, charts[which](value)
-            except Exception:
-                break
-        return "", None
+        name = "chart" if is_figure(value) else "table"
+        if name == "table" and not is_a(value, "pandas", "DataFrame"):
+            return "", None
+        try:
+            if isinstance(charts, str):
+                charts = made_by(charts, "_forkd_charts")
+            return "application/vnd.forkd.%s+json" % name, charts[name](value)
+        except Exception:
+            return "", None
 
     def parts_of(value, plain):
         found = {"text/plain": plain}
@@ -222,8 +226,7 @@ def _forkd_driver():
     builtins.display = display
 
     def picture_of(value):
-        figures = sys.modules.get("matplotlib.figure")
-        if figures is None or not isinstance(value, figures.Figure):
+        if not is_figure(value):
             return None
         import io
         picture = io.BytesIO()

@@ -3,6 +3,7 @@
 //! ```text
 //! contexts     which interpreters there are       interpreter  the process, and its socket
 //! service      the thread that owns one of them   driver.py    what runs in it
+//! notebook.py  code that only IPython knows       charts.py    the data behind figures and tables
 //! ```
 //!
 //! A thread of its own owns an interpreter. It is started with the first piece of code; its state
