@@ -16,8 +16,25 @@ from .failure import CodeError, CodeTimeoutError, CommandFailedError, CommandTim
 _TEXT_ENDINGS = ("json", "xml", "javascript")
 
 
+class _Printed:
+    """What has printed something."""
+
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+
+    @property
+    def stdout(self) -> str:
+        """Standard output as text."""
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """Standard error as text."""
+        return self.stderr_bytes.decode(errors="replace")
+
+
 @dataclass(frozen=True)
-class CommandResult:
+class CommandResult(_Printed):
     """What a command wrote and how it ended."""
 
     args: tuple[str, ...]
@@ -34,16 +51,6 @@ class CommandResult:
     """It was killed because its time was over."""
     lost_bytes: int = 0
     """Bytes of output that were dropped before anybody read them."""
-
-    @property
-    def stdout(self) -> str:
-        """Standard output as text."""
-        return self.stdout_bytes.decode(errors="replace")
-
-    @property
-    def stderr(self) -> str:
-        """Standard error as text."""
-        return self.stderr_bytes.decode(errors="replace")
 
     @property
     def ok(self) -> bool:
@@ -196,7 +203,7 @@ class Display(_Value):
 
 
 @dataclass(frozen=True)
-class Execution(_Value):
+class Execution(_Printed, _Value):
     """What Python code gave."""
 
     stdout_bytes: bytes
@@ -219,16 +226,6 @@ class Execution(_Value):
     """The interpreter ended: variables are gone."""
 
     @property
-    def stdout(self) -> str:
-        """What it printed, as text."""
-        return self.stdout_bytes.decode(errors="replace")
-
-    @property
-    def stderr(self) -> str:
-        """What it printed to standard error, as text."""
-        return self.stderr_bytes.decode(errors="replace")
-
-    @property
     def ok(self) -> bool:
         """Whether no exception was raised."""
         return self.error is None
@@ -236,7 +233,8 @@ class Execution(_Value):
     @property
     def text(self) -> str | None:
         """The value as text."""
-        return super().text or self.result
+        text = super().text
+        return self.result if text is None else text
 
     def raise_for_error(self) -> Execution:
         """Itself, or `CodeError` if there was an exception."""
