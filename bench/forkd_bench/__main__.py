@@ -11,7 +11,7 @@ from pathlib import Path
 from . import data, measure, plots, report
 from .blocks import MarksError, replaced
 from .measure import MeasureError, Plan, say
-from .report import Cells
+from .report import Tables
 from .tables import tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def arguments() -> argparse.Namespace:
     return given
 
 
-def measured() -> dict[str, Cells]:
+def measured() -> Tables:
     """All rows that were measured."""
     folder = ROOT / "bench/data"
     return {
@@ -52,9 +52,7 @@ def measured() -> dict[str, Cells]:
 def results(check: bool) -> list[str]:
     """Writes what is generated; what has changed by it."""
     found = measured()
-    blocks = {name: write(found[name]) for name, write in report.TABLES.items()}
-    blocks["peers"] = report.peers(found["peers"], found["chain"])
-    blocks["machine"] = report.machine(found)
+    blocks = {name: write(found) for name, write in report.BLOCKS.items()}
     old = RESULTS.read_text()
     new = replaced(old, blocks)
     changed = [] if new == old else [str(RESULTS.relative_to(ROOT))]

@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from . import figures, reference
-from .data import Cell
-from .report import MODES, Cells, dirty_points
+from .report import MODES, Cells, Tables, dirty_points
 from .tables import DIRTY_MIB, RAM_MIB
 
 # Of medium lightness: they stand out from white and from black.
@@ -150,7 +149,7 @@ def distribution(axes: Axes, cells: Cells) -> None:
     axes.set_title(f"{len(pauses)} live branches of an idle guest of 1.5 GiB", loc="left")
 
 
-Draw = Callable[[Axes, Mapping[str, Cell]], None]
+Draw = Callable[[Axes, Cells], None]
 
 # Each with the table that it is drawn from.
 PLOTS: Mapping[str, tuple[str, Draw]] = {
@@ -161,7 +160,7 @@ PLOTS: Mapping[str, tuple[str, Draw]] = {
 }
 
 
-def draw(name: str, tables: Mapping[str, Cells], folder: Path) -> list[Path]:
+def draw(name: str, tables: Tables, folder: Path) -> list[Path]:
     """Draws a plot; its files."""
     table, onto = PLOTS[name]
     with mpl.rc_context(STYLE):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from . import figures, reference
 from .data import Cell
@@ -18,6 +18,7 @@ WINDOW = ("pause", "save_device_state", "freeze_disk", "protect", "resume")
 ENDS = 10
 
 Cells = Mapping[str, Cell]
+Tables = Mapping[str, Cells]
 
 
 def shown(value: float) -> str:
@@ -66,9 +67,9 @@ def rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def modes(cells: Cells) -> str:
+def modes(tables: Tables) -> str:
     """What each mode costs, beside the reference."""
-    cell = cells["1536"]
+    cell = tables["modes"]["1536"]
     body, count = [], 0
     for mode in MODES:
         for wait in ("ready", "resumed"):
@@ -103,8 +104,9 @@ def modes(cells: Cells) -> str:
 {prose(said)}"""
 
 
-def ram(cells: Cells) -> str:
+def ram(tables: Tables) -> str:
     """The pause against RAM."""
+    cells = tables["ram"]
     body = []
     for mib in RAM_MIB:
         cell = cells[str(mib)]
@@ -144,8 +146,9 @@ def dirty_points(cells: Cells, mode: str, column: str) -> tuple[list[float], lis
     return [x for x, _ in kept], [y for _, y in kept]
 
 
-def dirty(cells: Cells) -> str:
+def dirty(tables: Tables) -> str:
     """The pause against what the guest has written."""
+    cells = tables["dirty"]
     body, count = [], 0
     for mib in DIRTY_MIB:
         cell = cells[str(mib)]
@@ -168,9 +171,9 @@ A guest of 2,048 MiB, {count} of each, in ms, {spread_head(count)}:
 {prose(said)}"""
 
 
-def chain(cells: Cells) -> str:
+def chain(tables: Tables) -> str:
     """Branch after branch of one source."""
-    cell = cells["live"]
+    cell = tables["chain"]["live"]
     pauses = cell.column("pause_ms")
     named = {
         "pause (request to confirmed resume)": "pause_ms",
@@ -193,9 +196,9 @@ def chain(cells: Cells) -> str:
 PHASES = ("claim", "disk", "launch", "map", "network", "load", "resume", "renew", "hand_out")
 
 
-def children(cells: Cells) -> str:
+def children(tables: Tables) -> str:
     """What a child costs."""
-    one, ten = cells["1"], cells["10"]
+    one, ten = tables["children"]["1"], tables["children"]["10"]
     starts = one.column("start_ms", kind="child")
     phases = [(name, one.column(f"start_phases_ms.{name}", kind="child")) for name in PHASES]
     most = sorted(((median(v), name) for name, v in phases if v), reverse=True)[:3]
@@ -231,9 +234,9 @@ WAYS = {
 }
 
 
-def peers(cells: Cells, ours: Cells) -> str:
+def peers(tables: Tables) -> str:
     """What QEMU itself offers, beside forkd."""
-    cell, live = cells["1536"], ours["live"]
+    cell, live = tables["peers"]["1536"], tables["chain"]["live"]
     body = [
         [
             "forkd, `live`",
@@ -266,10 +269,7 @@ def peers(cells: Cells, ours: Cells) -> str:
 {rows(head, body)}"""
 
 
-TABLES = {"modes": modes, "ram": ram, "dirty": dirty, "chain": chain, "children": children}
-
-
-def machine(tables: Mapping[str, Cells]) -> str:
+def machine(tables: Tables) -> str:
     """The machines that the rows come from, and how busy they were."""
     heads = [cell.head for cells in tables.values() for cell in cells.values()]
     kinds = {
@@ -294,3 +294,15 @@ def machine(tables: Mapping[str, Cells]) -> str:
     {", ".join(commits)}; load before a cell {shown(min(loads))} to {shown(max(loads))}.{quick}
     Guests are emulated here, so no figure says how fast KVM is."""
     return prose(said)
+
+
+# Each generated block, by its name in the document.
+BLOCKS: Mapping[str, Callable[[Tables], str]] = {
+    "machine": machine,
+    "modes": modes,
+    "ram": ram,
+    "dirty": dirty,
+    "chain": chain,
+    "peers": peers,
+    "children": children,
+}
