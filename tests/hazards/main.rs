@@ -4,6 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+mod programs_wait_for_the_renewal;
 mod random_numbers_differ_in_children;
 mod twenty_children_have_identities_of_their_own;
 mod unconfirmed_child_is_destroyed;

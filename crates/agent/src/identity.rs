@@ -27,6 +27,7 @@ const MACHINE_ID: &str = "/etc/machine-id";
 const MODE: u32 = 0o644;
 
 /// The new identity of a machine.
+#[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) instance_id: String,
     pub(crate) hostname: String,

@@ -3,6 +3,15 @@
 //! Two guests from one snapshot are equal in everything until this ran. It confirms only when every
 //! step took effect; the daemon destroys a guest that does not confirm.
 //!
+//! A program that ran at the branch point must not run on before that. The daemon sees to it that
+//! the interrupt of the port waits when the vCPUs start. So the vCPU that gets it enters the kernel
+//! before it executes an instruction of a program, and the kernel wakes the thread that reads the
+//! port. It has real-time priority, waits for no disk and no other thread, and so takes the identity
+//! before any program runs. Hooks run beside the programs, which they may want to talk to.
+//!
+//! Does not do: stop programs on the other vCPUs of a guest that has several, nor those to which the
+//! guest gave a real-time priority themselves.
+//!
 //! Under emulation every line of code that a child runs for the first time is translated, in the
 //! kernel too. So what a renewal needs is opened when the machine starts, and it touches no disk.
 
@@ -12,11 +21,15 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use forkd_protocol::code;
+use forkd_sys::schedule::become_realtime;
 use rustix::time::{ClockId, Timespec, clock_settime};
 
 use crate::active::Refusal;
 use crate::hooks;
 use crate::identity::{Identity, IdentityFiles};
+
+/// The lowest real-time priority, which goes before every thread that has none.
+const PRIORITY: u8 = 1;
 
 const NANOS: i64 = 1_000_000_000;
 
@@ -36,11 +49,15 @@ pub(crate) struct Renewer {
 }
 
 impl Renewer {
-    /// For the machine that this process is the first one of.
+    /// For the machine that this process is the first one of. The calling thread is the one that
+    /// reads the port: from now on it goes before every ordinary thread. Threads and programs that
+    /// it starts do not.
     pub(crate) fn prepare() -> io::Result<Self> {
         let random = fs::OpenOptions::new().write(true).open("/dev/urandom")?;
         let hooks = hooks::Folder::at(Path::new(hooks::FOLDER));
-        Ok(Self { random, files: IdentityFiles::mount()?, hooks })
+        let files = IdentityFiles::mount()?;
+        become_realtime(PRIORITY)?;
+        Ok(Self { random, files, hooks })
     }
 
     /// Takes the identity. Tells what is left to do.

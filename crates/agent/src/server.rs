@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forkd_protocol::{
-    DecodeError, FrameDecoder, PROTOCOL_MAX, PROTOCOL_MIN, REQUESTS_MAX, Reply, Request, code,
-    decode_request,
+    DecodeError, Frame, FrameDecoder, FrameError, PROTOCOL_MAX, PROTOCOL_MIN, REQUESTS_MAX, Reply,
+    Request, code, decode_request,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -69,6 +69,9 @@ impl Facts {
     }
 }
 
+/// What came over the link: a request with its id, or something that is no frame.
+type Arrived = Result<(u64, Result<Request, DecodeError>), FrameError>;
+
 /// A request's place in the table and in the count; both end with it.
 struct Running {
     server: Arc<Server>,
@@ -122,25 +125,57 @@ impl Server {
     fn read_from(self: &Arc<Self>, link: &dyn Link) -> ! {
         let mut decoder = FrameDecoder::new();
         let mut buffer = vec![0; READ_BYTES];
+        let mut arrived: Vec<Arrived> = Vec::new();
         loop {
             let count = link.read(&mut buffer);
-            decoder.feed(&buffer[..count], |event| match event {
-                Ok(frame) => self.take(frame.request_id, frame.message),
-                Err(error) => {
-                    self.frames_rejected.fetch_add(1, Ordering::Relaxed);
-                    self.refuse(0, Refusal::new(code::BAD_FRAME, error.to_string()));
-                }
+            decoder.feed(&buffer[..count], |event| {
+                arrived
+                    .push(event.map(|Frame { request_id, message }| {
+                        (request_id, decode_request(message))
+                    }));
             });
+            let mut taken = self.wake_as_child(&arrived);
+            for event in arrived.drain(..) {
+                match event {
+                    Ok((id, request)) => self.take(id, request, &mut taken),
+                    Err(error) => {
+                        self.frames_rejected.fetch_add(1, Ordering::Relaxed);
+                        self.refuse(0, Refusal::new(code::BAD_FRAME, error.to_string()));
+                    }
+                }
+            }
         }
+    }
+
+    /// Takes the identity that a child finds behind a greeting when it wakes. None if there is none.
+    ///
+    /// It comes before the greeting, for which this thread may have to wait: for a lock that another
+    /// one held at the branch point. While it waits, programs run.
+    fn wake_as_child(&self, arrived: &[Arrived]) -> Option<Result<Taken, Refusal>> {
+        let Standing::Init { renewer: Some(renewer), .. } = &self.standing else { return None };
+        let identity = arrived.windows(2).find_map(|pair| match pair {
+            [Ok((_, Ok(Request::Hello { .. }))), Ok((_, Ok(request)))] => identity_of(request),
+            _ => None,
+        });
+        identity.map(|identity| renewer.take(&identity))
     }
 
     fn refuse(&self, id: u64, refusal: Refusal) {
         self.outbox.push_direct(id, &refusal.into_reply());
     }
 
-    fn take(self: &Arc<Self>, id: u64, message: &[u8]) {
-        let outcome = match decode_request(message) {
-            Ok(request) => self.dispatch(id, request),
+    /// Does what was asked, with the outcome of a renewal that was done already.
+    fn take(
+        self: &Arc<Self>,
+        id: u64,
+        request: Result<Request, DecodeError>,
+        taken: &mut Option<Result<Taken, Refusal>>,
+    ) {
+        let outcome = match request {
+            Ok(request) => match identity_of(&request) {
+                Some(identity) => self.renew(id, &identity, taken.take()),
+                None => self.dispatch(id, request),
+            },
             Err(error @ DecodeError::UnknownKind { .. }) => {
                 Err(Refusal::new(code::UNSUPPORTED, error.to_string()))
             }
@@ -154,8 +189,8 @@ impl Server {
     }
 
     fn dispatch(self: &Arc<Self>, id: u64, request: Request) -> Result<(), Refusal> {
-        if !matches!(request, Request::Hello { .. }) && self.outbox.epoch() == 0 {
-            return Err(Refusal::new(code::BAD_REQUEST, "say hello first"));
+        if !matches!(request, Request::Hello { .. }) {
+            self.require_hello()?;
         }
         match request {
             Request::Hello { protocol_min, protocol_max, nonce } => {
@@ -194,32 +229,26 @@ impl Server {
                 }
                 Ok(())
             }
-            Request::Renew {
-                instance_id,
-                hostname,
-                machine_id,
-                wall_clock_unix_ns,
-                entropy,
-                hook_timeout_ms,
-            } => {
-                let hook_timeout = limit(hook_timeout_ms);
-                let identity = Identity {
-                    instance_id,
-                    hostname,
-                    machine_id,
-                    wall_clock_unix_ns,
-                    entropy,
-                    hook_timeout,
-                };
-                self.renew(id, identity)
-            }
             other => self.begin(id, other),
         }
     }
 
-    /// Takes a new identity at once: a thread of its own would cost more than the rest. Only hooks
-    /// get one, because they take as long as they like.
-    fn renew(self: &Arc<Self>, id: u64, identity: Identity) -> Result<(), Refusal> {
+    fn require_hello(&self) -> Result<(), Refusal> {
+        if self.outbox.epoch() == 0 {
+            return Err(Refusal::new(code::BAD_REQUEST, "say hello first"));
+        }
+        Ok(())
+    }
+
+    /// Takes a new identity at once, unless it was `taken`: a thread of its own would cost more than
+    /// the rest. Only hooks get one, because they take as long as they like.
+    fn renew(
+        self: &Arc<Self>,
+        id: u64,
+        identity: &Identity,
+        taken: Option<Result<Taken, Refusal>>,
+    ) -> Result<(), Refusal> {
+        self.require_hello()?;
         let Standing::Init { renewer, .. } = &self.standing else {
             return Err(not_init());
         };
@@ -231,14 +260,16 @@ impl Server {
         })?;
         // Before anybody can ask for code to be run in what is a child now.
         self.contexts.machine_was_renewed();
-        let Taken { clock_step_ns, hooks } = renewer.take(&identity)?;
+        let taken = taken.unwrap_or_else(|| renewer.take(identity));
+        let Taken { clock_step_ns, hooks } = taken?;
         let confirm =
             move |instance_id, hooks| Reply::Renewed { instance_id, clock_step_ns, hooks };
         if hooks.is_empty() {
-            self.outbox.push_direct(id, &confirm(identity.instance_id, Vec::new()));
+            self.outbox.push_direct(id, &confirm(identity.instance_id.clone(), Vec::new()));
             return Ok(());
         }
         let running = self.enter(id, 0)?;
+        let identity = identity.clone();
         in_thread("hooks", move || {
             let reports = hooks::run(&running.server.processes, &identity, &hooks);
             running.active.send(&confirm(identity.instance_id, reports), || {});
@@ -349,6 +380,29 @@ impl Server {
             drain(leftover);
         })
     }
+}
+
+/// The identity that a request gives.
+fn identity_of(request: &Request) -> Option<Identity> {
+    let Request::Renew {
+        instance_id,
+        hostname,
+        machine_id,
+        wall_clock_unix_ns,
+        entropy,
+        hook_timeout_ms,
+    } = request
+    else {
+        return None;
+    };
+    Some(Identity {
+        instance_id: instance_id.clone(),
+        hostname: hostname.clone(),
+        machine_id: machine_id.clone(),
+        wall_clock_unix_ns: *wall_clock_unix_ns,
+        entropy: entropy.clone(),
+        hook_timeout: limit(*hook_timeout_ms),
+    })
 }
 
 fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {

@@ -1,9 +1,10 @@
 //! The handle: one method for each thing that a guest agent does.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use forkd_protocol::{HookReport, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request};
+use forkd_sys::socket::unread_by_peer;
 use tokio::net::UnixStream;
 
 use super::call::{Call, Deadline};
@@ -16,6 +17,11 @@ use super::{GuestError, OUTPUT_BYTES_MAX};
 pub(super) const REPORT_MARGIN: Duration = Duration::from_secs(10);
 
 const ENTROPY_BYTES: usize = 64;
+
+/// Most time for a VMM to read an identity. It takes less than a millisecond, unless the host has
+/// no processor for it.
+const READ_WITHIN: Duration = Duration::from_millis(100);
+const READ_POLL: Duration = Duration::from_micros(20);
 
 /// More hooks than any image has: the failed ones are logged.
 const HOOKS_MAX: usize = 256;
@@ -126,21 +132,20 @@ impl GuestAgent {
     /// # Errors
     /// See [`GuestError`]; [`GuestError::Protocol`] when there is no common version.
     pub async fn hello(&self, within: Duration) -> Result<Facts, GuestError> {
-        facts(self.begin_hello(Deadline::after(within))?).await
-    }
-
-    fn begin_hello(&self, deadline: Deadline) -> Result<Call, GuestError> {
-        let nonce = random_u64()?;
-        let mut call = self.call("hello", deadline)?;
-        self.connection.expect_welcome(call.id(), nonce);
-        call.begin(&Request::Hello {
-            protocol_min: PROTOCOL_MIN,
-            protocol_max: PROTOCOL_MAX,
-            nonce,
-        })?;
+        let (mut call, greeting) = self.greeting(Deadline::after(within))?;
+        call.begin(&greeting)?;
         // A greeting cannot be cancelled.
         call.finish();
-        Ok(call)
+        facts(call).await
+    }
+
+    /// A greeting that is to be sent.
+    fn greeting(&self, deadline: Deadline) -> Result<(Call, Request), GuestError> {
+        let nonce = random_u64()?;
+        let call = self.call("hello", deadline)?;
+        self.connection.expect_welcome(call.id(), nonce);
+        let (protocol_min, protocol_max) = (PROTOCOL_MIN, PROTOCOL_MAX);
+        Ok((call, Request::Hello { protocol_min, protocol_max, nonce }))
     }
 
     /// Asks for a sign of life.
@@ -248,9 +253,9 @@ impl GuestAgent {
     }
 
     /// Greets the agent and gives the guest a new identity, the right time and fresh entropy, all
-    /// at once: a guest that does not run yet finds it there when it does. Comes back when the
-    /// kernel has all of it; [`Renewing::confirmed`] waits for the guest. A guest that does not
-    /// confirm must not be handed out.
+    /// in one piece: a guest that does not run yet finds it there when it does. Comes back when the
+    /// kernel has all of it; [`Renewing::wait_until_read`] waits for the VMM, and
+    /// [`Renewing::confirmed`] for the guest. A guest that does not confirm must not be handed out.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -260,12 +265,12 @@ impl GuestAgent {
         within: Duration,
     ) -> Result<Renewing, GuestError> {
         let deadline = Deadline::after(within);
-        let hello = self.begin_hello(deadline)?;
+        let (hello, greeting) = self.greeting(deadline)?;
         let mut entropy = vec![0; ENTROPY_BYTES];
         getrandom::fill(&mut entropy)
             .map_err(|error| GuestError::Entropy { reason: error.to_string() })?;
         let mut renew = self.call("renew", deadline)?;
-        let sent = renew.begin(&Request::Renew {
+        let renewal = Request::Renew {
             instance_id: identity.instance_id.clone(),
             hostname: identity.hostname,
             machine_id: identity.machine_id,
@@ -273,11 +278,13 @@ impl GuestAgent {
             entropy,
             // A hook that hangs is reported as such before the renewal as a whole fails.
             hook_timeout_ms: Some(millis(within / 2).max(1)),
-        })?;
+        };
+        let sent = renew.begin_behind((&hello, &greeting), &renewal)?;
         let sent = tokio::time::timeout_at(deadline.instant(), sent).await;
         // A lost connection is told by the replies, which do not come.
         sent.map_err(|_| deadline.timeout("renew"))?.ok();
-        Ok(Renewing { instance_id: identity.instance_id, hello, renew })
+        let connection = Arc::clone(&self.connection);
+        Ok(Renewing { instance_id: identity.instance_id, connection, hello, renew })
     }
 
     /// Asks the guest to end itself. A connection that closes meanwhile is what is wanted.
@@ -330,11 +337,27 @@ impl GuestAgent {
 #[must_use = "only a guest that has confirmed it may be handed out"]
 pub struct Renewing {
     instance_id: String,
+    connection: Arc<Connection>,
     hello: Call,
     renew: Call,
 }
 
 impl Renewing {
+    /// Blocks until the VMM has read the identity, and with that has raised the interrupt that the
+    /// guest takes before anything else when it runs. Gives up after [`READ_WITHIN`]: a guest that
+    /// leaves no room for what comes in has itself to blame if its programs run before.
+    pub fn wait_until_read(&self) {
+        let begun = Instant::now();
+        let unread = || unread_by_peer(&self.connection.stream).is_ok_and(|bytes| bytes > 0);
+        while unread() {
+            if begun.elapsed() > READ_WITHIN {
+                tracing::debug!(sandbox = self.instance_id, "the VMM does not read the identity");
+                return;
+            }
+            std::thread::sleep(READ_POLL);
+        }
+    }
+
     /// Waits until the guest says that all of its identity is in effect.
     ///
     /// # Errors

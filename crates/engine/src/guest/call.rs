@@ -166,6 +166,18 @@ impl Call {
         Ok(written)
     }
 
+    /// As [`Call::begin`], with the request of `first` before it: the agent gets both in one piece.
+    pub(super) fn begin_behind(
+        &mut self,
+        first: (&Self, &Request),
+        request: &Request,
+    ) -> Result<oneshot::Receiver<()>, GuestError> {
+        let requests = [(first.0.id, first.1), (self.id, request)];
+        let written = self.connection.send_both(self.what, requests)?;
+        self.finished = false;
+        Ok(written)
+    }
+
     /// The credit to give in the request.
     pub(super) fn window(&self) -> u64 {
         self.inbox.window

@@ -45,10 +45,10 @@ struct Counters {
     replies_unrouted: AtomicU64,
 }
 
-/// One frame on its way out.
+/// Whole frames on their way out, written together.
 struct Outgoing {
-    frame: Vec<u8>,
-    /// Told when the kernel has the whole frame.
+    frames: Vec<u8>,
+    /// Told when the kernel has all of them.
     written: Option<oneshot::Sender<()>>,
 }
 
@@ -213,25 +213,42 @@ impl Connection {
         request: &Request,
     ) -> Result<oneshot::Receiver<()>, GuestError> {
         let mut frame = Vec::new();
-        if matches!(request, Request::Hello { .. }) {
-            // Ends whatever half frame the agent holds from another connection.
-            frame.push(forkd_protocol::DELIMITER);
-        }
-        encode_request(id, request, &mut frame)
-            .map_err(|_| GuestError::RequestTooLarge { what, limit: FRAME_BYTES_MAX as u64 })?;
+        append(&mut frame, what, id, request)?;
         // Ending a request is always worth a few bytes more, and there are only so many requests.
         let limit = match request {
             Request::Cancel {} => 2 * QUEUE_BYTES_MAX,
             _ => QUEUE_BYTES_MAX,
         };
-        let bytes = frame.len();
+        self.queue(what, frame, limit)
+    }
+
+    /// Queues two frames that the agent gets in one piece.
+    pub(super) fn send_both(
+        &self,
+        what: &'static str,
+        requests: [(u64, &Request); 2],
+    ) -> Result<oneshot::Receiver<()>, GuestError> {
+        let mut frames = Vec::new();
+        for (id, request) in requests {
+            append(&mut frames, what, id, request)?;
+        }
+        self.queue(what, frames, QUEUE_BYTES_MAX)
+    }
+
+    fn queue(
+        &self,
+        what: &'static str,
+        frames: Vec<u8>,
+        limit: usize,
+    ) -> Result<oneshot::Receiver<()>, GuestError> {
+        let bytes = frames.len();
         if self.queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
             self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(GuestError::NotReading { what, limit: limit as u64 });
         }
         let (written, receiver) = oneshot::channel();
         self.outgoing
-            .send(Outgoing { frame, written: Some(written) })
+            .send(Outgoing { frames, written: Some(written) })
             .map_err(|_| self.closed_reason())?;
         Ok(receiver)
     }
@@ -314,6 +331,21 @@ impl Routes {
     }
 }
 
+/// Adds the frame of a request.
+fn append(
+    frames: &mut Vec<u8>,
+    what: &'static str,
+    id: u64,
+    request: &Request,
+) -> Result<(), GuestError> {
+    if matches!(request, Request::Hello { .. }) {
+        // Ends whatever half frame the agent holds from another connection.
+        frames.push(forkd_protocol::DELIMITER);
+    }
+    encode_request(id, request, frames)
+        .map_err(|_| GuestError::RequestTooLarge { what, limit: FRAME_BYTES_MAX as u64 })
+}
+
 /// Closes a route with a reason. The first reason stays.
 fn fail(route: &Route, error: GuestError) {
     route.failure.get_or_init(|| error);
@@ -363,8 +395,8 @@ async fn read_some(stream: &UnixStream, buffer: &mut [u8]) -> io::Result<usize> 
 async fn write_frames(connection: Arc<Connection>, mut queue: mpsc::UnboundedReceiver<Outgoing>) {
     while let Some(outgoing) = queue.recv().await {
         let open = connection.gate.lock().await;
-        let result = write_all(&connection.stream, &outgoing.frame).await;
-        connection.queued_bytes.fetch_sub(outgoing.frame.len(), Ordering::Relaxed);
+        let result = write_all(&connection.stream, &outgoing.frames).await;
+        connection.queued_bytes.fetch_sub(outgoing.frames.len(), Ordering::Relaxed);
         drop(open);
         if let Err(error) = result {
             connection.shut(error.to_string());

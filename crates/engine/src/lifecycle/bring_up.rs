@@ -119,9 +119,13 @@ impl Lifecycle {
             blocking(move || machine.vm.load(&device_state).map(|()| machine)).await??
         };
         clock.end(StartPhase::Load);
-        // The guest finds it there when it runs, and need not be woken once more.
+        // The guest finds it there when it runs, before any of its programs does.
         let renewing = agent.begin_renewal(for_child(handle.id())?, limit::RENEW_DEADLINE).await;
-        let machine = blocking(move || machine.vm.resume().map(|()| machine)).await??;
+        let resume = move || {
+            renewing.iter().for_each(Renewing::wait_until_read);
+            machine.vm.resume().map(|()| (machine, renewing))
+        };
+        let (machine, renewing) = blocking(resume).await??;
         clock.end(StartPhase::Resume);
         if let Err(source) = confirmed(renewing, handle.id()).await {
             let error = EngineError::RenewalNotConfirmed { tag: row.tag.clone(), source };
