@@ -1,8 +1,8 @@
 //! Goal: no program of the guest runs between the resume of a child and its renewal.
 //!
 //! Method: a program that ran at the branch point counts until the identity changes, and then tells
-//! its count and a random number. If it waits for the renewal, its count is that of the branch point
-//! in every child. Breaks when the program runs before: then the counts differ, since no two
+//! its count and a random number. If it waits for the renewal, its count is that of the branch
+//! point in every child. Breaks when the program runs before: then the counts differ, since no two
 //! children take equally long.
 
 use std::collections::BTreeSet;

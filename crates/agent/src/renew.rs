@@ -6,11 +6,11 @@
 //! A program that ran at the branch point must not run on before that. The daemon sees to it that
 //! the interrupt of the port waits when the vCPUs start. So the vCPU that gets it enters the kernel
 //! before it executes an instruction of a program, and the kernel wakes the thread that reads the
-//! port. It has real-time priority, waits for no disk and no other thread, and so takes the identity
-//! before any program runs. Hooks run beside the programs, which they may want to talk to.
+//! port. It has real-time priority, waits for no disk and no other thread, and so takes the
+//! identity before any program runs. Hooks run beside the programs, which they may want to talk to.
 //!
-//! Does not do: stop programs on the other vCPUs of a guest that has several, nor those to which the
-//! guest gave a real-time priority themselves.
+//! Does not do: stop programs on the other vCPUs of a guest that has several, nor those to which
+//! the guest gave a real-time priority themselves.
 //!
 //! Under emulation every line of code that a child runs for the first time is translated, in the
 //! kernel too. So what a renewal needs is opened when the machine starts, and it touches no disk.

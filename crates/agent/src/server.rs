@@ -147,10 +147,10 @@ impl Server {
         }
     }
 
-    /// Takes the identity that a child finds behind a greeting when it wakes. None if there is none.
+    /// Takes the identity that a child finds behind a greeting when it wakes, if there is one.
     ///
-    /// It comes before the greeting, for which this thread may have to wait: for a lock that another
-    /// one held at the branch point. While it waits, programs run.
+    /// It comes before the greeting, for which this thread may have to wait: for a lock that
+    /// another one held at the branch point. While it waits, programs run.
     fn wake_as_child(&self, arrived: &[Arrived]) -> Option<Result<Taken, Refusal>> {
         let Standing::Init { renewer: Some(renewer), .. } = &self.standing else { return None };
         let identity = arrived.windows(2).find_map(|pair| match pair {
@@ -240,8 +240,8 @@ impl Server {
         Ok(())
     }
 
-    /// Takes a new identity at once, unless it was `taken`: a thread of its own would cost more than
-    /// the rest. Only hooks get one, because they take as long as they like.
+    /// Takes a new identity at once, unless it was `taken`: a thread of its own would cost more
+    /// than the rest. Only hooks get one, because they take as long as they like.
     fn renew(
         self: &Arc<Self>,
         id: u64,
