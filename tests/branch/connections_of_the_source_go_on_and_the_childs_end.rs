@@ -114,9 +114,11 @@ def counts():
     least = min(given.values()), min(received.values())
     return [told == set(given.values()), *least, wrong, len(ended)]
 def times():
-    last = max((at for at, _ in ended.copy().values()), default=0)
+    # One copy: the watcher goes on while this runs.
+    all_ended = list(ended.copy().values())
+    last = max((at for at, _ in all_ended), default=0)
     known = [tick for tick in ticks.copy() if tick <= last + 10**9][-2000:]
-    return json.dumps([list(ended.copy().values()), known])
+    return json.dumps([all_ended, known])
 def between(first, last):
     return json.dumps([tick for tick in ticks.copy() if first <= tick <= last])
 "#;
