@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use forkd_engine::{DeletePolicy, EngineConfig, TemplateImage, TemplateRequest};
+use forkd_engine::{DeletePolicy, EngineConfig, TemplateImage, TemplateRequest, describe};
 use forkd_engine::{NoProgress, Snapshot};
 use forkd_testkit::{Comparison, Guest, Lab, ReferenceProbe, Verdict};
 use forkd_types::network::NetworkLeave;
@@ -71,7 +71,7 @@ impl Bench {
         let snapshot = source.try_branch(mode).await.expect("the branch is taken");
         let comparison = self.probe.compare(&self.lab, &snapshot.tag);
         let (child, verdict) = match self.lab.engine.fork(&snapshot.tag, 1).await {
-            Err(error) => (None, Err(format!("no child: {error}"))),
+            Err(error) => (None, Err(format!("no child: {}", describe(&error)))),
             Ok(children) => {
                 let child = Guest::new(&self.lab, children[0].id.clone());
                 let verdict = child.ask_witness().await;

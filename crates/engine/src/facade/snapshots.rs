@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use forkd_store::FileSet;
+use forkd_store::{FileSet, SnapshotRow};
 use forkd_types::{Owner, SandboxId, SnapshotTag};
 
+use crate::sandboxes::SandboxHandle;
 use crate::{
     DeletePolicy, Engine, EngineError, ImageInfo, ProgressSink, Snapshot, TemplateRequest,
 };
@@ -83,16 +84,24 @@ impl Engine {
         policy: DeletePolicy,
     ) -> Result<(), EngineError> {
         self.check_own(tag)?;
-        let dependents = self.dependents(tag);
-        let names = dependents.names(self.caller.owner());
-        if policy == DeletePolicy::Refuse && !names.is_empty() {
-            let dependents = names.join(", ");
-            return Err(EngineError::SnapshotInUse { tag: tag.clone(), dependents });
+        loop {
+            let dependents = self.dependents(tag);
+            let names = dependents.names(self.caller.owner());
+            if policy == DeletePolicy::Refuse && !names.is_empty() {
+                let dependents = names.join(", ");
+                return Err(EngineError::SnapshotInUse { tag: tag.clone(), dependents });
+            }
+            if policy == DeletePolicy::Cascade {
+                self.remove_dependents(dependents).await?;
+            }
+            let may_go = |row: &SnapshotRow, over| {
+                policy == DeletePolicy::Force || self.dependents_of(row, over).is_empty()
+            };
+            // Unless something has come to build on it meanwhile.
+            if self.snapshots.remove_if(tag, may_go)? {
+                return Ok(());
+            }
         }
-        if policy == DeletePolicy::Cascade {
-            self.remove_dependents(dependents).await?;
-        }
-        self.snapshots.remove(tag)
     }
 
     async fn remove_dependents(&self, dependents: Dependents) -> Result<(), EngineError> {
@@ -114,11 +123,18 @@ impl Engine {
     /// The snapshots and sandboxes that build on `tag`, of those that exist for the caller.
     #[must_use]
     pub fn dependents(&self, tag: &SnapshotTag) -> Dependents {
-        let builds_on = |id: &SandboxId| self.origin_of(id).as_ref() == Some(tag);
-        let sandboxes = self.all_visible().into_iter().map(|handle| handle.id().clone());
-        let mut snapshots = self.snapshots.catalog.over(tag);
+        let Ok(row) = self.snapshots.catalog.get(tag) else { return Dependents::default() };
+        self.dependents_of(&row, self.snapshots.catalog.over(tag))
+    }
+
+    /// The same of a row, over which the snapshots `over` were made. The catalog is not asked.
+    fn dependents_of(&self, row: &SnapshotRow, over: Vec<SnapshotTag>) -> Dependents {
+        let mut sandboxes = self.all_visible();
+        sandboxes.retain(|handle| is_of(handle, row));
+        let sandboxes = sandboxes.iter().map(|handle| handle.id().clone()).collect();
+        let mut snapshots = over;
         snapshots.retain(|tag| self.caller.controls(tag.owner()));
-        Dependents { snapshots, sandboxes: sandboxes.filter(builds_on).collect() }
+        Dependents { snapshots, sandboxes }
     }
 
     /// The snapshot that a sandbox was started from, unless it has been removed. One that was made
@@ -126,12 +142,7 @@ impl Engine {
     pub(super) fn origin_of(&self, id: &SandboxId) -> Option<SnapshotTag> {
         let handle = self.visible(id).ok()?;
         let row = self.snapshots.catalog.get(&handle.sandbox().snapshot_tag).ok()?;
-        let is_same = match handle.origin() {
-            Some(origin) => origin.layers == row.manifest.layers,
-            // A sandbox that starts has not got it yet.
-            None => true,
-        };
-        is_same.then_some(row.tag)
+        is_of(&handle, &row).then_some(row.tag)
     }
 
     /// The files that sandboxes run over or build their next branch on. Some are in no snapshot:
@@ -140,6 +151,16 @@ impl Engine {
     pub fn claimed_by_sandboxes(&self) -> FileSet {
         self.snapshots.files.claimed()
     }
+}
+
+/// Whether a sandbox was started from this very snapshot.
+fn is_of(handle: &SandboxHandle, row: &SnapshotRow) -> bool {
+    let is_same = match handle.origin() {
+        Some(origin) => origin.layers == row.manifest.layers,
+        // A sandbox that starts has not got it yet.
+        None => true,
+    };
+    is_same && handle.sandbox().snapshot_tag == row.tag
 }
 
 /// What builds on a snapshot.
@@ -152,6 +173,10 @@ pub struct Dependents {
 }
 
 impl Dependents {
+    fn is_empty(&self) -> bool {
+        self.snapshots.is_empty() && self.sandboxes.is_empty()
+    }
+
     /// All of them, by the names that they have for `reader`.
     #[must_use]
     pub fn names(&self, reader: &Owner) -> Vec<String> {

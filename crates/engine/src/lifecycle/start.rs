@@ -112,8 +112,10 @@ impl Lifecycle {
         let events = Arc::clone(&self.sandboxes.events);
         let handle = Arc::new(SandboxHandle::new(sandbox, place, events));
         // Known from here on, so that nobody removes the snapshot under it.
-        let starting = Starting::begin(&self.sandboxes, Arc::clone(&handle));
-        self.snapshots.files.claim(handle.id(), FileSet::from(&row.manifest));
+        let starting = self.snapshots.catalog.while_ready(&row, || {
+            self.snapshots.files.claim_also(handle.id(), FileSet::from(&row.manifest));
+            Starting::begin(&self.sandboxes, Arc::clone(&handle))
+        })?;
         let join = handle.sandbox().options.join;
         if !join.is_empty() {
             if !row.manifest.network_device {

@@ -41,6 +41,13 @@ struct Rows {
     makers: BTreeMap<SnapshotTag, OperationId>,
 }
 
+impl Rows {
+    /// Those that were made over `tag`.
+    fn over(&self, tag: &SnapshotTag) -> impl Iterator<Item = &SnapshotRow> {
+        self.all.values().filter(move |row| row.manifest.parent_tag.as_ref() == Some(tag))
+    }
+}
+
 impl Catalog {
     /// The catalog of `rows`, which the registry has. Durable files are in `directory`.
     pub(crate) fn new(
@@ -108,9 +115,7 @@ impl Catalog {
 
     /// The snapshots that were made over `tag`.
     pub(crate) fn over(&self, tag: &SnapshotTag) -> Vec<SnapshotTag> {
-        let rows = self.lock();
-        let over = rows.all.values().filter(|row| row.manifest.parent_tag.as_ref() == Some(tag));
-        over.map(|row| row.tag.clone()).collect()
+        self.lock().over(tag).map(|row| row.tag.clone()).collect()
     }
 
     /// Takes a tag for a snapshot that the operation `maker` is going to write. The tag of a failed
@@ -216,12 +221,47 @@ impl Catalog {
         self.changed.notify_waiters();
     }
 
+    /// Does `begin` while the snapshot of `row` is there and ready, so that nobody removes it
+    /// without regard to what that notes: see [`Self::remove_if`].
+    pub(crate) fn while_ready<T>(
+        &self,
+        row: &SnapshotRow,
+        begin: impl FnOnce() -> T,
+    ) -> Result<T, EngineError> {
+        let rows = self.lock();
+        match rows.all.get(&row.tag) {
+            // One that was made later is another of the same name.
+            Some(found) if found.created_at != row.created_at => {}
+            Some(found) if found.status == SnapshotStatus::Ready => return Ok(begin()),
+            Some(found) => return Err(not_ready(found.clone())),
+            None => {}
+        }
+        Err(EngineError::UnknownSnapshot { tag: row.tag.clone() })
+    }
+
     /// Removes a snapshot. Those that were made over it are from now on over what is below it.
     pub(crate) fn remove(&self, tag: &SnapshotTag) -> Result<(), StoreError> {
+        self.remove_from(&mut self.lock(), tag)
+    }
+
+    /// Removes a snapshot if `may_go` says so of it and of those that were made over it. Nothing
+    /// starts from it meanwhile, and none is made over it. Tells whether it is gone.
+    pub(crate) fn remove_if(
+        &self,
+        tag: &SnapshotTag,
+        may_go: impl FnOnce(&SnapshotRow, Vec<SnapshotTag>) -> bool,
+    ) -> Result<bool, StoreError> {
         let mut rows = self.lock();
+        let over = rows.over(tag).map(|row| row.tag.clone()).collect();
+        if rows.all.get(tag).is_some_and(|row| !may_go(row, over)) {
+            return Ok(false);
+        }
+        self.remove_from(&mut rows, tag).map(|()| true)
+    }
+
+    fn remove_from(&self, rows: &mut Rows, tag: &SnapshotTag) -> Result<(), StoreError> {
         let below = rows.all.get(tag).and_then(|row| row.manifest.parent_tag.clone());
-        let above = rows.all.values().filter(|row| row.manifest.parent_tag.as_ref() == Some(tag));
-        let mut above: Vec<SnapshotRow> = above.cloned().collect();
+        let mut above: Vec<SnapshotRow> = rows.over(tag).cloned().collect();
         for row in &mut above {
             row.manifest.parent_tag.clone_from(&below);
         }
@@ -230,9 +270,8 @@ impl Catalog {
         rows.makers.remove(tag);
         rows.all.extend(above.into_iter().map(|row| (row.tag.clone(), row)));
         if let Some(row) = removed {
-            self.tell(&rows, SnapshotChange::Removed, &row);
+            self.tell(rows, SnapshotChange::Removed, &row);
         }
-        drop(rows);
         self.changed.notify_waiters();
         Ok(())
     }
@@ -266,7 +305,7 @@ impl Catalog {
         if row.status == SnapshotStatus::Ready {
             return Ok(row);
         }
-        Err(EngineError::SnapshotNotReady { tag: row.tag, status: row.status, reason: row.error })
+        Err(not_ready(row))
     }
 
     /// Waits until a snapshot is no longer being written.
@@ -289,6 +328,10 @@ impl Catalog {
         rows.sort_by(|a, b| (a.created_at, &a.tag).cmp(&(b.created_at, &b.tag)));
         rows
     }
+}
+
+fn not_ready(row: SnapshotRow) -> EngineError {
+    EngineError::SnapshotNotReady { tag: row.tag, status: row.status, reason: row.error }
 }
 
 /// A row after `change`, in the given status or in the one that it had.

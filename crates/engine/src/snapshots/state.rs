@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forkd_store::{Layer, SnapshotManifest, StoreError};
+use forkd_store::{Layer, SnapshotManifest, SnapshotRow, StoreError};
 use forkd_types::{ByteCount, LayerId, OperationId, SnapshotStatus, SnapshotTag, limit};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -121,10 +121,21 @@ impl Snapshots {
 
     /// Removes a snapshot, and the files that nobody else needs.
     pub(crate) fn remove(&self, tag: &SnapshotTag) -> Result<(), EngineError> {
+        self.remove_if(tag, |_, _| true).map(drop)
+    }
+
+    /// The same if `may_go` says so: see [`Catalog::remove_if`]. Tells whether it is gone.
+    pub(crate) fn remove_if(
+        &self,
+        tag: &SnapshotTag,
+        may_go: impl FnOnce(&SnapshotRow, Vec<SnapshotTag>) -> bool,
+    ) -> Result<bool, EngineError> {
         let row = self.catalog.get(tag)?;
-        self.catalog.remove(tag)?;
-        self.files.collect(&(&row.manifest).into());
-        Ok(())
+        let is_gone = self.catalog.remove_if(tag, may_go)?;
+        if is_gone {
+            self.files.collect(&(&row.manifest).into());
+        }
+        Ok(is_gone)
     }
 
     /// Opens layers in the given order. A hot copy that is gone is made anew from the durable one.

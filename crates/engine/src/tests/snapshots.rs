@@ -1,5 +1,7 @@
 //! Snapshots: who needs them, what goes with them, what becomes of their files.
 
+use std::time::Duration;
+
 use forkd_types::{Owner, SnapshotStatus};
 use forkd_vmm::fake::{Call, Fault};
 
@@ -19,6 +21,24 @@ async fn a_snapshot_that_others_build_on_is_kept_unless_they_go_too() {
     assert_eq!(lab.engine.snapshots().len(), 0);
     lab.assert_nothing_left();
     lab.until("no layer is left", || lab.files().is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_that_goes_with_its_dependents_leaves_no_child_that_was_being_started() {
+    let lab = Fixture::new().await;
+    let source = lab.child().await;
+    for round in 0..64 {
+        lab.branch(&source.id, "b").await.unwrap();
+        let engine = lab.engine.clone();
+        let children = tokio::spawn(async move { engine.fork(&tag("b"), 3).await });
+        // At many moments of the starts.
+        tokio::time::sleep(Duration::from_micros(20 * round)).await;
+        lab.engine.delete_snapshot(&tag("b"), DeletePolicy::Cascade).await.unwrap();
+        // Refused, or started and removed.
+        drop(children.await.unwrap());
+        let left: Vec<_> = lab.engine.sandboxes().into_iter().map(|it| it.id).collect();
+        assert_eq!(left, [source.id.clone()], "round {round}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
