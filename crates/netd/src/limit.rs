@@ -70,6 +70,9 @@ pub(crate) const HOLD_MAX: Duration = Duration::from_millis(50);
 pub(crate) const FRAMES_QUEUED_MAX: usize = 1024;
 /// Frames, and flows, that are looked at before another link gets the thread.
 pub(crate) const WORK_PER_TURN: usize = 32;
+/// How long each of them may take together. One of the largest frames is written within 50 us, but
+/// takes milliseconds where the processors are busy.
+pub(crate) const TURN_MAX: Duration = Duration::from_micros(500);
 /// Bytes that one flow may pass on before the next one gets its turn.
 pub(crate) const BYTES_PER_TURN: usize = 512 << 10;
 
@@ -122,9 +125,42 @@ impl Rate {
     }
 }
 
+/// What is left of one kind of work in a turn: [`WORK_PER_TURN`] pieces, within [`TURN_MAX`].
+#[derive(Debug)]
+pub(crate) struct TurnShare {
+    pieces: usize,
+    until: std::time::Instant,
+}
+
+impl TurnShare {
+    /// Of a turn that begins.
+    pub(crate) fn new(now: std::time::Instant) -> Self {
+        Self { pieces: 0, until: now + TURN_MAX }
+    }
+
+    /// Whether another piece may be begun. The first one always may, so that every turn gets on.
+    pub(crate) fn permits(&mut self, now: std::time::Instant) -> bool {
+        let permitted = self.pieces == 0 || (self.pieces < WORK_PER_TURN && now < self.until);
+        self.pieces += usize::from(permitted);
+        permitted
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_is_bounded_by_pieces_and_by_time_and_does_one_piece_at_least() {
+        let start = std::time::Instant::now();
+        let mut quick = TurnShare::new(start);
+        assert_eq!((0..99).filter(|_| quick.permits(start)).count(), WORK_PER_TURN);
+        let mut slow = TurnShare::new(start);
+        let piece = TURN_MAX / 4;
+        assert_eq!((0..99).filter(|done| slow.permits(start + piece * *done)).count(), 4);
+        let mut late = TurnShare::new(start);
+        assert_eq!((0..99).filter(|_| late.permits(start + 2 * TURN_MAX)).count(), 1);
+    }
 
     #[test]
     fn a_rate_permits_a_burst_and_then_its_pace() {

@@ -1,6 +1,7 @@
 //! The task that owns one link: everything that a sandbox sends and gets.
 //!
-//! Guarantees: each turn is bounded, and then another link gets the thread. Nothing that a guest
+//! Guarantees: each turn is bounded in work and in time, and then requests are heard and another link
+//! gets the thread, however much the guest sends or is sent. Nothing that a guest
 //! sends ends the task. While the link is held nothing is written to it, for 50 ms at most.
 
 use std::cell::RefCell;
@@ -23,7 +24,7 @@ use crate::datagram::DatagramTable;
 use crate::flow::FlowKey;
 use crate::inbound::{self, Inbound};
 use crate::journal::Journal;
-use crate::limit::{HOLD_MAX, KNOCKS_QUEUED, QUERIES_PER_SECOND, Rate, WORK_PER_TURN};
+use crate::limit::{HOLD_MAX, KNOCKS_QUEUED, QUERIES_PER_SECOND, Rate, TurnShare};
 use crate::members::{Directory, Knock, Seat};
 use crate::pins::Pins;
 use crate::policy::{DNS_PORT, Rules};
@@ -209,29 +210,41 @@ impl Link {
             self.tcp.wake_all();
             self.datagrams.wake_all();
         }
-        let frames = FRAME.with_borrow_mut(|frame| self.receive(frame));
-        for key in self.shared.ready.take(WORK_PER_TURN) {
-            match key {
-                Key::Tcp(key) => self.tcp.turn(&mut self.shared, key),
-                Key::Datagram(protocol, key) => {
-                    self.datagrams.turn(&mut self.shared, protocol, key);
-                }
-            }
-        }
+        let more_frames = FRAME.with_borrow_mut(|frame| self.receive(frame));
+        self.serve_flows();
         self.inbound.settle(&mut self.tcp, Instant::now());
         self.blocked = !self.shared.port.is_free();
-        frames == WORK_PER_TURN || !self.shared.ready.is_empty()
+        more_frames || !self.shared.ready.is_empty()
     }
 
-    /// Takes what the guest has sent; how many frames.
-    fn receive(&mut self, frame: &mut [u8]) -> usize {
-        for frames in 0..WORK_PER_TURN {
+    /// Takes what the guest has sent; whether there may be more.
+    fn receive(&mut self, frame: &mut [u8]) -> bool {
+        let mut share = TurnShare::new(Instant::now());
+        while share.permits(Instant::now()) {
             let has_room = self.shared.port.has_room();
             let bytes = has_room.then(|| self.shared.port.receive(frame)).flatten();
-            let Some(bytes) = bytes else { return frames };
+            let Some(bytes) = bytes else { return false };
             self.ingest(&frame[..bytes]);
         }
-        WORK_PER_TURN
+        true
+    }
+
+    /// Gives flows that have something to do their turn.
+    fn serve_flows(&mut self) {
+        let mut share = TurnShare::new(Instant::now());
+        // One that is woken by its turn waits for the link's next one.
+        for _ in 0..self.shared.ready.len() {
+            if !share.permits(Instant::now()) {
+                return;
+            }
+            match self.shared.ready.take() {
+                Some(Key::Tcp(key)) => self.tcp.turn(&mut self.shared, key),
+                Some(Key::Datagram(protocol, key)) => {
+                    self.datagrams.turn(&mut self.shared, protocol, key);
+                }
+                None => return,
+            }
+        }
     }
 
     fn expire(&mut self, now: Instant) {

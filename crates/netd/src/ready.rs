@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
 use tokio::sync::Notify;
@@ -37,22 +37,25 @@ impl<K: Copy + Send + Sync + 'static> ReadyQueue<K> {
         Waker::from(Arc::new(Flow { key, queued: AtomicBool::new(false), queue }))
     }
 
-    /// Takes up to `most` keys.
-    pub(crate) fn take(&self, most: usize) -> Vec<K> {
-        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = woken.len().min(most);
-        woken
-            .drain(..count)
-            .map(|flow| {
-                flow.queued.store(false, Ordering::Release);
-                flow.key
-            })
-            .collect()
+    /// Takes the key that was put in first.
+    pub(crate) fn take(&self) -> Option<K> {
+        let flow = self.woken().pop_front()?;
+        flow.queued.store(false, Ordering::Release);
+        Some(flow.key)
+    }
+
+    /// How many can be taken.
+    pub(crate) fn len(&self) -> usize {
+        self.woken().len()
     }
 
     /// Whether there is nothing to take.
     pub(crate) fn is_empty(&self) -> bool {
-        self.woken.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.woken().is_empty()
+    }
+
+    fn woken(&self) -> MutexGuard<'_, VecDeque<Arc<Flow<K>>>> {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until something is put in.
@@ -67,7 +70,7 @@ impl<K: Copy + Send + Sync + 'static> Wake for Flow<K> {
         if self.queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        queue.woken.lock().unwrap_or_else(PoisonError::into_inner).push_back(self);
+        queue.woken().push_back(self);
         queue.notify.notify_one();
     }
 }
@@ -83,9 +86,9 @@ mod tests {
         first.wake_by_ref();
         second.wake_by_ref();
         first.wake_by_ref();
-        assert_eq!(queue.take(1), [1]);
+        assert_eq!((queue.take(), queue.len()), (Some(1), 1));
         first.wake_by_ref();
-        assert_eq!(queue.take(9), [2, 1]);
+        assert_eq!([queue.take(), queue.take(), queue.take()], [Some(2), Some(1), None]);
         assert!(queue.is_empty());
     }
 }
