@@ -1,6 +1,7 @@
 //! Goal: a sandbox that was asked for with a memory limit and a network namespace of its own has
-//! both from its start to its end, whichever daemon owns it; its children have neither; and where
-//! the host permits neither, nothing is started and the remedy is told.
+//! both from its start to its end, whichever daemon owns it; its children have the same limits, and
+//! network namespaces of their own; all of them look confined from outside as long as they live;
+//! and where the host permits neither, nothing is started and the remedy is told.
 //!
 //! Method: the kernel's own word on processes, groups and namespaces, before and after the daemon
 //! is killed, and after a VMM has met its limit with a daemon and without one; a daemon whose
@@ -10,6 +11,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use forkd_testkit::audit;
+use forkd_types::Isolation;
 use serde_json::Value;
 
 use crate::forkd::Forkd;
@@ -28,6 +31,21 @@ fn text(sandbox: &Value, field: &str) -> String {
 /// The namespace behind a path such as `/proc/1/ns/net`.
 fn namespace(path: &str) -> PathBuf {
     std::fs::read_link(path).unwrap()
+}
+
+/// All VMMs look confined from outside, and none has a descriptor too many.
+fn look_confined(forkd: &Forkd, vmms: &[&Value]) {
+    let golden = audit::golden_descriptors(false);
+    let pid = |sandbox: &Value| u32::try_from(sandbox["pid"].as_u64().unwrap()).unwrap();
+    for vmm in vmms {
+        let siblings = vmms.iter().filter(|other| pid(other) != pid(vmm));
+        let mut others: Vec<u32> = siblings.map(|other| pid(other)).collect();
+        others.push(forkd.daemon_pid());
+        let found = audit::violations(pid(vmm), &others, Isolation::Full);
+        assert!(found.is_empty(), "{vmm}: {found:#?}");
+        let open = || audit::descriptors(pid(vmm));
+        wait_until(&format!("{golden:?} instead of {:?}", open()), || open() == golden);
+    }
 }
 
 /// The VMMs in a namespace. Its number may mean another one by now, of another test.
@@ -73,6 +91,7 @@ fn limits_and_namespaces_outlive_the_daemon_and_go_with_the_sandbox() {
     for one in [&first, &second] {
         assert_eq!(one["memory_limit_mib"], 96);
     }
+    look_confined(&forkd, &[&first, &second]);
     let branch = forkd.json(&["branch", &text(&first, "id"), "-n", "1", "--tag", "b"]);
     let child = &branch["children"][0]["sandbox"];
     assert_eq!(child["memory_limit_mib"], 96, "limits are inherited");
@@ -89,6 +108,7 @@ fn limits_and_namespaces_outlive_the_daemon_and_go_with_the_sandbox() {
         assert_eq!(after["netns"], before["netns"]);
         assert_eq!(&namespace(&text(&after, "netns")), network);
     }
+    look_confined(&forkd, &[&first, &second, child]);
     let (error, _) = forkd.refused(&["exec", &id, "--", "/bin/sh", "-c", FILL]);
     assert!(error.contains(LIMIT) && error.contains("docs/limits.md"), "{error}");
     let dead = shown(&forkd, &id);

@@ -1,24 +1,36 @@
 //! Goal: every thread of every VMM has a user of its own, no capability, a filter of system calls,
-//! namespaces unlike the daemon's and its siblings', and no descriptor but its own; for as long as
-//! it lives.
+//! namespaces unlike the daemon's and its siblings', and no descriptor but its own, of each kind as
+//! many as it needs; for as long as it lives.
 //! Method: `/proc`, of fresh children, after a branch, after a rollback, and after another daemon
 //! has taken them over.
 //! Broken by: a thread that began before the filter, a descriptor that is inherited.
 
-use forkd_testkit::{Lab, block_on};
-use forkd_types::Isolation;
+use std::time::{Duration, Instant};
 
-use crate::audit::violations;
+use forkd_testkit::audit::{descriptors, golden_descriptors, violations};
+use forkd_testkit::{Guest, Lab, SOON, block_on};
+use forkd_types::{Isolation, SandboxId};
+
 use crate::prisoner::pid;
 
-fn all_hold(lab: &Lab, when: &str) {
-    let pids: Vec<u32> = lab.engine.sandboxes().iter().filter_map(|each| each.pid).collect();
-    assert!(pids.len() >= 2, "{when}");
-    for pid in &pids {
+/// Of all sandboxes; these have been branched since their daemon began to use them.
+async fn all_hold(lab: &Lab, when: &str, branched: &[&SandboxId]) {
+    let sandboxes = lab.engine.sandboxes();
+    let pids: Vec<u32> = sandboxes.iter().filter_map(|each| each.pid).collect();
+    assert!(pids.len() >= 2 && pids.len() == sandboxes.len(), "{when}");
+    for (sandbox, pid) in sandboxes.iter().zip(&pids) {
         let mut others: Vec<u32> = pids.iter().copied().filter(|other| other != pid).collect();
         others.push(std::process::id());
-        let found = violations(*pid, &others);
+        let found = violations(*pid, &others, Isolation::Full);
         assert!(found.is_empty(), "{when}, process {pid}: {found:#?}");
+        let golden = golden_descriptors(branched.contains(&&sandbox.id));
+        // It closes connections a little after the daemon.
+        let begun = Instant::now();
+        while descriptors(*pid) != golden {
+            let open = descriptors(*pid);
+            assert!(begun.elapsed() < SOON, "{when}, process {pid}: {open:#?}, not {golden:#?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 
@@ -36,24 +48,25 @@ fn a_vmm_stays_confined_over_branch_rollback_and_another_daemon() {
         let [stood_by] = first.engine.standby_pids()[..] else { panic!("two stand by") };
         let sibling = first.one(&tag).await;
         assert_eq!(pid(&first, &sibling), stood_by);
-        all_hold(&first, "after the start");
+        all_hold(&first, "after the start", &[]).await;
         let (branch, _children) = guest.branch_into(2).await;
-        all_hold(&first, "after a branch");
+        all_hold(&first, "after a branch", &[&guest.id]).await;
         let before = pid(&first, &guest);
         first.engine.roll_back_sandbox(&guest.id, &branch).await.unwrap();
         assert_ne!(pid(&first, &guest), before);
-        all_hold(&first, "after a rollback");
+        all_hold(&first, "after a rollback", &[]).await;
         let config = first.config().clone();
         first.engine.shut_down(forkd_engine::AtShutDown::Leave).await;
         let directories = [&config.state_dir, &config.hot_dir, &config.run_dir];
         let second = Lab::in_directories(directories.map(|path| path.as_path()), None).await;
-        all_hold(&second, "after another daemon has taken them over");
-        for sandbox in second.engine.sandboxes() {
-            let guest = forkd_testkit::Guest::new(&second, sandbox.id);
+        all_hold(&second, "after another daemon has taken them over", &[]).await;
+        let ids: Vec<SandboxId> = second.engine.sandboxes().into_iter().map(|one| one.id).collect();
+        for id in &ids {
+            let guest = Guest::new(&second, id.clone());
             assert_eq!(guest.sh("echo goes on").await, "goes on");
             guest.branch().await;
         }
-        all_hold(&second, "after its branches");
+        all_hold(&second, "after its branches", &ids.iter().collect::<Vec<_>>()).await;
         second.engine.shut_down(forkd_engine::AtShutDown::Remove).await;
     });
 }

@@ -11,9 +11,9 @@ use std::fs;
 use std::path::Path;
 
 use forkd_engine::IsolationPolicy;
+use forkd_testkit::audit::{each_thread, field, of_ids, of_thread};
 use forkd_testkit::{Lab, block_on, gateway_in};
 
-use crate::audit::{field, of_thread};
 use crate::prisoner::lab;
 
 /// What it shares with the daemon, and no more.
@@ -22,10 +22,10 @@ const NAMESPACES: [&str; 5] = ["ipc", "mnt", "pid", "user", "uts"];
 /// The gateway's process, and what is not as it must be.
 fn look(lab: &Lab) -> (i32, BTreeSet<String>) {
     let pid = gateway_in(&lab.config().run_dir).expect("a gateway").as_raw_nonzero().get();
-    let mut found = Vec::new();
-    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
-        of_thread(&task.path(), &mut found);
-    }
+    let mut found = each_thread(u32::try_from(pid).unwrap(), |thread, found| {
+        of_thread(thread, found);
+        of_ids(thread, found);
+    });
     let own = |name: &str| fs::read_link(format!("/proc/self/ns/{name}")).unwrap();
     let its = |name: &str| fs::read_link(format!("/proc/{pid}/ns/{name}")).unwrap();
     assert_eq!(own("net"), its("net"));
@@ -67,9 +67,10 @@ fn the_gateway_is_confined_and_so_is_its_successor() {
             listens.is_some_and(|pid| pid.as_raw_nonzero().get() != first)
         };
         lab.wait_until("another gateway", other).await;
+        // It listens before it is confined, and serves nobody until then.
+        lab.one(&tag).await;
         let (_, found) = look(&lab);
         assert!(found.is_empty(), "{found:#?}");
-        lab.one(&tag).await;
     });
 }
 

@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod audit;
+mod aims;
 mod confined_vmm_looks_confined_from_outside;
 mod disks_of_guests_are_read_by_a_confined_program;
 mod each_step_of_the_launcher_is_needed;
 mod gateway_looks_confined_from_outside;
 mod limits_hold_for_a_vmm_that_was_taken_over;
+mod ordinary_user;
 mod prisoner;
 mod taken_over_vmm_reaches_nothing;
+mod vmm_of_an_ordinary_user_reaches_nothing;

@@ -1,15 +1,12 @@
 //! Sandboxes whose VMMs have the library that tries what a hostile VMM would try.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use forkd_engine::IsolationPolicy;
-use forkd_testkit::{Guest, Lab};
+use forkd_testkit::{Guest, Lab, SOON};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-/// For an attempt; the longest makes 2,000 threads.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// A lab whose VMMs have that library and are confined as `isolation` says, by the launcher or by
@@ -39,26 +36,31 @@ pub(crate) enum Attempt {
 
 /// Lets the VMM of a sandbox try something.
 pub(crate) fn attempt(lab: &Lab, guest: &Guest<'_>, name: &str, argument: &str) -> Attempt {
-    let path = lab.config().run_dir.join(guest.id.as_str()).join("shim.sock");
+    attempt_in(&lab.config().run_dir.join(guest.id.as_str()), name, argument)
+}
+
+/// Lets the VMM with that run directory try something.
+pub(crate) fn attempt_in(directory: &Path, name: &str, argument: &str) -> Attempt {
+    let path = directory.join("shim.sock");
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
     rustix::net::connect(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     let timeout = rustix::net::sockopt::Timeout::Recv;
-    rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(ANSWER_DEADLINE)).unwrap();
+    rustix::net::sockopt::set_socket_timeout(&socket, timeout, Some(SOON)).unwrap();
     let question = format!("probe {name} {argument}");
     rustix::net::send(&socket, question.as_bytes(), SendFlags::NOSIGNAL).unwrap();
     let mut answer = vec![0; ANSWER_BYTES_MAX];
     let (bytes, _) = match rustix::net::recv(&socket, &mut answer, RecvFlags::empty()) {
         Ok(received) => received,
-        // The thread that tried is gone.
-        Err(Errno::AGAIN) => return Attempt::Ended,
+        // It was ended before it had read all that it was sent.
+        Err(Errno::CONNRESET) => return Attempt::Ended,
         Err(error) => panic!("{name} {argument}: {error}"),
     };
     let answer = String::from_utf8_lossy(&answer[..bytes]).into_owned();
     match answer.split_once(' ') {
         Some(("ok", found)) => Attempt::Worked(found.to_owned()),
         Some(("refused", why)) => Attempt::Refused(why.to_owned()),
-        _ if answer.is_empty() => Attempt::Ended,
+        _ if answer.is_empty() || answer == "ended" => Attempt::Ended,
         _ => panic!("{name}: {answer:?}"),
     }
 }

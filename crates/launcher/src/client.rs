@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forkd_sys::packet;
+use rustix::io::retry_on_intr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Pid, WaitId, WaitIdOptions};
 
@@ -111,9 +112,11 @@ impl Connection {
     fn ask(&mut self, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<Answer, LaunchError> {
         let failed = |what: &str, error: &dyn std::error::Error| lost(&format!("{what}: {error}"));
         let bytes = serde_json::to_vec(request).map_err(|e| failed("was not asked", &e))?;
-        packet::send(self.socket.as_fd(), &bytes, fds).map_err(|e| failed("was not asked", &e))?;
+        // Of a socket with a deadline, a signal ends the wait whatever its handler says.
+        retry_on_intr(|| packet::send(self.socket.as_fd(), &bytes, fds))
+            .map_err(|e| failed("was not asked", &e))?;
         let mut buffer = vec![0; PACKET_BYTES_MAX];
-        let (bytes, _) = packet::receive(self.socket.as_fd(), &mut buffer)
+        let (bytes, _) = retry_on_intr(|| packet::receive(self.socket.as_fd(), &mut buffer))
             .map_err(|e| failed("did not answer", &e))?;
         if bytes == 0 {
             return Err(lost("ended"));

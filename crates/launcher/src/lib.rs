@@ -26,6 +26,7 @@ mod root;
 pub mod server;
 mod standing;
 mod steps;
+mod without;
 
 pub use client::{Launcher, LauncherConfig};
 pub use error::LaunchError;

@@ -14,16 +14,17 @@ use crate::job::{Answer, Job, PACKET_BYTES_MAX, Refusal, Request, Setup, Step};
 use crate::root::{self, Failed, failed};
 use crate::standing::Standing;
 use crate::steps;
+use crate::without::Without;
 
 /// After the standard streams, of which the first is the socket.
 const FIRST_FD: u32 = 3;
 
-/// Serves one daemon. With the arguments `--without STEP`, a step is left out: for tests, which
-/// show that each of them is needed. No daemon gives any.
+/// Serves one daemon. With the arguments `--without STEP`, a step is left out, or a filter that the
+/// program sets: for tests, which show that each of them is needed. No daemon gives any.
 #[must_use]
 pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let input = io::stdin();
-    let served = without(arguments)
+    let served = Without::parse(arguments)
         .and_then(|without| clone::close_on_exec_from(FIRST_FD).map(|()| without))
         .and_then(|without| serve(input.as_fd(), &without));
     match served {
@@ -42,19 +43,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// The steps that are left out.
-fn without(arguments: impl Iterator<Item = String>) -> io::Result<Vec<Step>> {
-    let words: Vec<String> = arguments.collect();
-    let step = |pair: &[String]| match pair {
-        [option, step] if option == "--without" => {
-            Ok(serde_json::from_value(step.as_str().into())?)
-        }
-        _ => Err(io::Error::other("the only option is `--without STEP`")),
-    };
-    words.chunks(2).map(step).collect()
-}
-
-fn serve(socket: BorrowedFd<'_>, without: &[Step]) -> io::Result<()> {
+fn serve(socket: BorrowedFd<'_>, without: &Without) -> io::Result<()> {
     let mut buffer = vec![0; PACKET_BYTES_MAX];
     let mut root: Option<PathBuf> = None;
     loop {
@@ -70,7 +59,10 @@ fn serve(socket: BorrowedFd<'_>, without: &[Step]) -> io::Result<()> {
                 }
                 Err(Failed { what, source }) => refused(None, what, &source),
             },
-            (Request::Start(job), Some(root)) => start(&job, fds, root, without),
+            (Request::Start(mut job), Some(root)) => {
+                without.take_from(&mut job);
+                start(&job, fds, root, without)
+            }
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         };
         packet::send(socket, &serde_json::to_vec(&answer)?, &[])?;
@@ -105,7 +97,7 @@ fn get_ready(setup: &Setup) -> Result<bool, Failed> {
 }
 
 /// Starts a program and waits until it begins.
-fn start(job: &Job, fds: Vec<OwnedFd>, root: &Path, without: &[Step]) -> Answer {
+fn start(job: &Job, fds: Vec<OwnedFd>, root: &Path, without: &Without) -> Answer {
     let begun = (|| {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(failed("make a pipe"))?;
         let mut fds: Vec<Option<OwnedFd>> = fds.into_iter().map(Some).collect();

@@ -17,6 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
 use crate::job::{Ids, Job, Refusal, Step};
 use crate::root::{self, Failed, failed};
+use crate::without::Without;
 
 /// The last capability that Linux 6 knows has number 40; the kernel refuses what it does not know.
 const CAPABILITIES: u32 = 64;
@@ -24,8 +25,8 @@ const CAPABILITIES: u32 = 64;
 const HOST_NAME: &[u8] = b"vmm";
 
 /// The namespaces of [`Step::Namespaces`].
-pub(crate) fn namespaces(job: &Job, without: &[Step]) -> Namespaces {
-    if without.contains(&Step::Namespaces) {
+pub(crate) fn namespaces(job: &Job, without: &Without) -> Namespaces {
+    if without.step(Step::Namespaces) {
         // Mounts and the root need one.
         return Namespaces::NEWNS;
     }
@@ -38,15 +39,15 @@ pub(crate) fn take(
     job: &Job,
     fds: &mut [Option<OwnedFd>],
     root: &Path,
-    without: &[Step],
+    without: &Without,
 ) -> Refusal {
     let mut at = Step::Cgroups;
     let refused = (|| {
         for step in Step::ALL {
             at = step;
             if step == Step::Root {
-                root::enter(root, !without.contains(&step))?;
-            } else if !is_left_out(step, without) {
+                root::enter(root, !without.step(step))?;
+            } else if !without.step(step) {
                 run(step, job, fds, root)?;
             }
         }
@@ -60,12 +61,6 @@ pub(crate) fn take(
             Refusal { step: Some(at), what, errno: source.raw_os_error().unwrap_or(0), ended: None }
         }
     }
-}
-
-/// Without a namespace for it, the host itself would get another name.
-fn is_left_out(step: Step, without: &[Step]) -> bool {
-    let needs_namespace = step == Step::HostName && without.contains(&Step::Namespaces);
-    needs_namespace || without.contains(&step)
 }
 
 fn run(step: Step, job: &Job, fds: &mut [Option<OwnedFd>], root: &Path) -> Result<(), Failed> {

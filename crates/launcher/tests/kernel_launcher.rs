@@ -5,7 +5,9 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use forkd_launcher::{
@@ -26,6 +28,19 @@ send(S, "hello", 0, pack("Sa*", 1, "\0$ARGV[0]")) or print "$!"; print ".""#;
 const USER: u32 = 0x7000_0001;
 
 fn launcher(root: &TempDir) -> Launcher {
+    launcher_of(root, env!("CARGO_BIN_EXE_forkd-launcher").into())
+}
+
+/// A launcher that leaves out these steps.
+fn launcher_without(root: &TempDir, scripts: &TempDir, steps: &[&str]) -> Launcher {
+    let program = scripts.path().join(steps.join("-"));
+    let (real, options) = (env!("CARGO_BIN_EXE_forkd-launcher"), steps.join(" --without "));
+    fs::write(&program, format!("#!/bin/sh\nexec '{real}' --without {options}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    launcher_of(root, program)
+}
+
+fn launcher_of(root: &TempDir, program: PathBuf) -> Launcher {
     let mut binds = needed_by(Path::new(PROGRAM), None).unwrap();
     for bind in needed_by(Path::new(SENDER), None).unwrap() {
         if !binds.iter().any(|known| known.to == bind.to) {
@@ -33,7 +48,6 @@ fn launcher(root: &TempDir) -> Launcher {
         }
     }
     let setup = Setup { root: root.path().to_owned(), binds, places: Vec::new() };
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_forkd-launcher"));
     Launcher::start(LauncherConfig { program, setup }).unwrap()
 }
 
@@ -147,6 +161,8 @@ fn a_program_begins_with_every_step_taken_or_not_at_all() {
     assert!(words.contains("execute `/bin/absent`"), "{words}");
     assert_eq!(children("sleep"), [pid]);
     a_program_with_the_hosts_network_reaches_no_abstract_socket_of_it(&launcher);
+    let other_root = TempDir::new().unwrap();
+    a_step_that_is_left_out_is_not_taken(&other_root);
 
     // A launcher that has died is started again.
     let died = children("forkd-launcher");
@@ -168,41 +184,56 @@ fn a_program_begins_with_every_step_taken_or_not_at_all() {
     assert_eq!(left, both);
 }
 
-fn a_program_with_the_hosts_network_reaches_no_abstract_socket_of_it(launcher: &Launcher) {
-    let name = format!("forkd-test-{}", std::process::id());
+/// What comes of a datagram that a program with the host's network sends to an abstract socket of
+/// the host: what it says, and whether the socket has got it.
+fn datagram(launcher: &Launcher) -> (String, bool) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::SeqCst);
+    let name = format!("forkd-test-{}-{count}", std::process::id());
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
     let server = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None).unwrap();
     rustix::net::bind(&server, &address).unwrap();
-    let send = || {
-        let (mut said, to) = std::io::pipe().unwrap();
-        let (script, mut writer) = std::io::pipe().unwrap();
-        writer.write_all(SEND.as_bytes()).unwrap();
-        drop(writer);
-        let job = Job {
-            program: SENDER.into(),
-            arguments: ["-", &name].map(str::to_owned).to_vec(),
-            descriptors: [(0, 0), (1, 1)]
-                .map(|(index, number)| Descriptor { index, number })
-                .into(),
-            host_network: true,
-            ..job(launcher)
-        };
-        let pid = launcher.launch(job, &[script.as_fd(), to.as_fd()]).unwrap();
-        drop(to);
-        let mut words = String::new();
-        said.read_to_string(&mut words).unwrap();
-        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).unwrap();
-        words
+    let (mut said, to) = std::io::pipe().unwrap();
+    let (script, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(SEND.as_bytes()).unwrap();
+    drop(writer);
+    let job = Job {
+        program: SENDER.into(),
+        arguments: ["-", &name].map(str::to_owned).to_vec(),
+        descriptors: [(0, 0), (1, 1)].map(|(index, number)| Descriptor { index, number }).into(),
+        host_network: true,
+        ..job(launcher)
     };
-    let mut bytes = [0; 16];
+    let pid = launcher.launch(job, &[script.as_fd(), to.as_fd()]).unwrap();
+    drop(to);
+    let mut words = String::new();
+    said.read_to_string(&mut words).unwrap();
+    waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).unwrap();
+    let got = rustix::net::recv(&server, &mut [0; 16], RecvFlags::DONTWAIT);
+    (words, got.is_ok())
+}
+
+fn a_program_with_the_hosts_network_reaches_no_abstract_socket_of_it(launcher: &Launcher) {
     let required = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     match required.scope(Scope::AbstractUnixSocket).is_ok() {
-        true => {
-            assert_eq!(send(), "Operation not permitted.");
-            let got = rustix::net::recv(&server, &mut bytes, RecvFlags::DONTWAIT);
-            assert_eq!(got.unwrap_err(), rustix::io::Errno::AGAIN);
-        }
+        true => assert_eq!(datagram(launcher), ("Operation not permitted.".to_owned(), false)),
         // It is started all the same.
-        false => assert_eq!(send(), "."),
+        false => assert_eq!(datagram(launcher), (".".to_owned(), true)),
     }
+}
+
+/// Called by the one test, because it has children too.
+fn a_step_that_is_left_out_is_not_taken(root: &TempDir) {
+    let scripts = TempDir::new().unwrap();
+    let reaches = launcher_without(root, &scripts, &["abstract_sockets"]);
+    assert_eq!(datagram(&reaches), (".".to_owned(), true));
+    let privileges = |steps: &[&str]| {
+        let launcher = launcher_without(root, &scripts, steps);
+        let pid = launch(&launcher, job(&launcher)).unwrap();
+        let status = read(pid, "status");
+        end(pid);
+        status.lines().find(|line| line.starts_with("NoNewPrivs")).unwrap().to_owned()
+    };
+    assert_eq!(privileges(&["abstract_sockets"]), "NoNewPrivs:\t1");
+    assert_eq!(privileges(&["abstract_sockets", "no_new_privileges"]), "NoNewPrivs:\t0");
 }

@@ -1,24 +1,30 @@
 //! What a VMM that was taken over would try, tried by the library in the real VMM: for tests, which
 //! ask for it over the library's own socket.
 //!
-//! A question is a line `name argument`; the answer is `ok` with what was found, or `refused` with
-//! the error. Never part of a library that is shipped.
+//! A question is a line `name argument`; the answer is `ok` with what was found, `refused` with the
+//! error, or `ended` if a filter has ended the thread that tried. Never part of a library that is
+//! shipped.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use forkd_sys::remote::RemoteMemory;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 /// How a question begins.
 const MARK: &[u8] = b"probe ";
+/// How often it is looked whether the thread that tries is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What is written where nothing may be written.
+const TORN: &[u8] = b"torn";
 /// Threads that are asked for at most.
 const THREADS_MAX: usize = 2000;
 
@@ -32,12 +38,36 @@ pub(crate) fn keep_layer(file: BorrowedFd<'_>) {
 
 /// The answer, if the packet is a question.
 pub(crate) fn answer(packet: &[u8]) -> Option<String> {
-    let question = std::str::from_utf8(packet.strip_prefix(MARK)?).ok()?;
-    let (name, argument) = question.split_once(' ').unwrap_or((question, ""));
-    Some(match ask(name, argument) {
-        Ok(found) => format!("ok {found}"),
-        Err(error) => format!("refused {error}"),
-    })
+    let question = std::str::from_utf8(packet.strip_prefix(MARK)?).ok()?.to_owned();
+    let (threads, begun) = mpsc::channel();
+    let (answers, answered) = mpsc::channel();
+    // A filter may end the thread that tries, and nothing of it is dropped then.
+    std::thread::spawn(move || {
+        threads.send(rustix::thread::gettid()).ok();
+        let (name, argument) = question.split_once(' ').unwrap_or((&question, ""));
+        answers.send(match ask(name, argument) {
+            Ok(found) => format!("ok {found}"),
+            Err(error) => format!("refused {error}"),
+        })
+    });
+    let thread = begun.recv().ok()?;
+    loop {
+        match answered.recv_timeout(LOOK_EVERY) {
+            Ok(answer) => return Some(answer),
+            Err(_) if is_gone(thread) => {
+                return Some(answered.try_recv().unwrap_or_else(|_| "ended".to_owned()));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn is_gone(thread: Pid) -> bool {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: signal 0 is sent to nobody; it only tells whether the thread is there.
+    let found =
+        unsafe { libc::syscall(libc::SYS_tgkill, process, thread.as_raw_nonzero().get(), 0) };
+    found == -1
 }
 
 fn ask(name: &str, argument: &str) -> io::Result<String> {
@@ -66,22 +96,25 @@ fn ask(name: &str, argument: &str) -> io::Result<String> {
             let address = address.parse().map_err(io::Error::other)?;
             memory.read(address, &mut [0; 16]).map(done)
         }
+        "write_memory" => {
+            let (pid, address) = argument.split_once(' ').ok_or(io::ErrorKind::InvalidInput)?;
+            write_memory(process(pid)?, number(address)?).map(done)
+        }
+        "trace" => trace(process(argument)?).map(done),
         "signal" => {
             let pid = process(argument)?;
             Ok(rustix::process::kill_process(pid, Signal::CONT).map(done)?)
         }
         "execute" => Command::new(argument).status().map(|status| status.to_string()),
+        "make_process" => make_process(argument).map(done),
         "system_call" => system_call(argument).map(done),
         "threads" => Ok(threads().to_string()),
         "spin" => spin(argument).map(done),
         "take_memory" => take_memory(argument).map(done),
         "extend" => extend(argument).map(done),
         "layer_mode" => layer(|file| file.set_permissions(fs::Permissions::from_mode(0o666))),
-        "layer_write" => layer(|file| file.write_all_at(b"torn", 0)),
-        "layer_reopen" => layer(|file| {
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            OpenOptions::new().write(true).open(path)?.write_all(b"torn")
-        }),
+        "layer_write" => layer(|file| file.write_all_at(TORN, 0)),
+        "layer_reopen" => reopen_layer().map(done),
         _ => Err(io::Error::other("no such probe")),
     }
 }
@@ -94,6 +127,82 @@ fn layer(attempt: impl FnOnce(&File) -> io::Result<()>) -> io::Result<String> {
     let layer = LAYER.lock().unwrap_or_else(PoisonError::into_inner);
     let file = layer.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
     attempt(&File::from(file)).map(|()| String::new())
+}
+
+/// Opens the layer once more, for writing, and keeps that descriptor in the place of the first.
+fn reopen_layer() -> io::Result<()> {
+    let mut layer = LAYER.lock().unwrap_or_else(PoisonError::into_inner);
+    let path =
+        format!("/proc/self/fd/{}", layer.as_ref().ok_or(io::ErrorKind::NotFound)?.as_raw_fd());
+    *layer = Some(OpenOptions::new().write(true).open(path)?.into());
+    Ok(())
+}
+
+/// Writes a few bytes into the memory of another process.
+fn write_memory(pid: Pid, address: usize) -> io::Result<()> {
+    let local = libc::iovec { iov_base: TORN.as_ptr().cast_mut().cast(), iov_len: TORN.len() };
+    let at = std::ptr::without_provenance_mut(address);
+    let remote = libc::iovec { iov_base: at, iov_len: TORN.len() };
+    let pid = pid.as_raw_nonzero().get();
+    // SAFETY: the kernel only reads what `local` describes; the remote address means something in
+    // the other process alone, which the test offers for this.
+    let written =
+        unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    if written == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Begins to trace a process, stops it, and lets it go.
+fn trace(pid: Pid) -> io::Result<()> {
+    let request = |request: libc::c_uint| {
+        let null = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: none of these requests reads or writes memory of this process.
+        let result = unsafe { libc::ptrace(request, pid.as_raw_nonzero().get(), null, null) };
+        if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    request(libc::PTRACE_SEIZE)?;
+    request(libc::PTRACE_INTERRUPT)?;
+    // It is let go when it has stopped.
+    rustix::process::waitpid(Some(pid), WaitOptions::empty())?;
+    request(libc::PTRACE_DETACH)
+}
+
+/// Makes a process with this system call and these flags, if it takes any. The process ends at
+/// once.
+fn make_process(argument: &str) -> io::Result<()> {
+    let (call, flags) = argument.split_once(' ').ok_or(io::ErrorKind::InvalidInput)?;
+    let (call, flags) = (number(call)?, number(flags)?);
+    let result: isize;
+    // JUSTIFICATION: after `vfork` the child has its parent's stack until it ends, so it may not
+    // even return from a function.
+    // SAFETY: the child is told by a zero and ends within these instructions, which touch no
+    // memory; for its parent this is a system call like others.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "mov eax, {exit}",
+            "xor edi, edi",
+            "syscall",
+            "2:",
+            exit = const libc::SYS_exit_group,
+            inlateout("rax") call => result,
+            inlateout("rdi") flags => _,
+            in("rsi") 0,
+            in("rdx") 0,
+            in("r10") 0,
+            in("r8") 0,
+            lateout("rcx") _,
+            lateout("r11") _,
+        );
+    }
+    let result = i32::try_from(result).map_err(io::Error::other)?;
+    match Pid::from_raw(result) {
+        Some(pid) if result > 0 => {
+            Ok(rustix::process::waitpid(Some(pid), WaitOptions::empty()).map(drop)?)
+        }
+        _ => Err(io::Error::from_raw_os_error(-result)),
+    }
 }
 
 /// Makes a system call with arguments that it cannot do anything with. Succeeds if it was looked at
@@ -139,7 +248,7 @@ fn number(text: &str) -> io::Result<usize> {
 
 /// How many threads can be made.
 fn threads() -> usize {
-    let (stop, wait) = std::sync::mpsc::channel::<()>();
+    let (stop, wait) = mpsc::channel::<()>();
     let wait = std::sync::Arc::new(Mutex::new(wait));
     let begin = || {
         let wait = std::sync::Arc::clone(&wait);

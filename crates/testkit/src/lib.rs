@@ -10,6 +10,7 @@
 
 #![expect(clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
+pub mod audit;
 mod contract;
 mod environment;
 mod gateway;
