@@ -9,6 +9,7 @@ mod children_are_isolated_from_each_other_and_the_source;
 mod compacted_snapshot_stands_alone;
 mod connections_of_the_source_go_on_and_the_childs_end;
 mod disk_of_a_child_is_that_of_the_branch_point;
+mod disk_of_a_sandbox_stays_within_its_quota;
 mod every_mode_gives_the_same_child;
 mod full_branch_measures_a_diff;
 mod generations_of_branches_keep_a_shallow_disk;

@@ -39,7 +39,11 @@ fn every_route_is_asked_for_by_a_verb() {
 fn sandboxes(forkd: &Forkd, id: &str) {
     assert_eq!(forkd.ok(&["ls", "-q"]), id);
     let facts = forkd.ok(&["info", id]);
-    for fact in [id, "running", "user=ann"] {
+    let daemon = &forkd.json(&["version"])["daemon"];
+    let boundary = if daemon["security_boundary"] == true { "a" } else { "no" };
+    let accelerator = daemon["accelerator"].as_str().unwrap();
+    let runs_on = format!("{accelerator} ({boundary} security boundary)");
+    for fact in [id, "running", "user=ann", &runs_on] {
         assert!(facts.contains(fact), "{fact}: {facts}");
     }
     assert!(forkd.ok(&["ping", id]).starts_with("answered in"));

@@ -316,4 +316,85 @@ mod tests {
         let text = answer(tls.connect(stream).await, &get_request("/who")).await;
         assert!(text.contains("200 OK") && text.contains("Tcp(127.0.0.1"), "{text}");
     }
+
+    /// What has become of a connection over HTTP/2 with a request that is never answered.
+    #[derive(Debug, Default)]
+    struct Http2 {
+        pings: u32,
+        closed_after: Option<Duration>,
+    }
+
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const ACK: u8 = 1;
+
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream][..], payload].concat()
+    }
+
+    /// Asks, and then reads all that comes; pings are answered only if `answers` says so.
+    async fn ask_over_http2(mut stream: tokio::io::DuplexStream, answers: bool) -> Http2 {
+        let begun = tokio::time::Instant::now();
+        // GET /never of localhost, by indexes of HPACK.
+        let head = b"\x82\x86\x04\x06/never\x01\x09localhost";
+        let said = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            frame(SETTINGS, 0, 0, &[]),
+            frame(1, 0x5, 1, head),
+        ];
+        stream.write_all(&said.concat()).await.unwrap();
+        let mut seen = Http2::default();
+        while begun.elapsed() < 20 * (PING_INTERVAL + PING_DEADLINE) {
+            let mut head = [0; 9];
+            let next = tokio::time::timeout(PING_INTERVAL, stream.read_exact(&mut head));
+            match next.await {
+                // Nothing is said for a while.
+                Err(_) => continue,
+                Ok(Err(_)) => {
+                    seen.closed_after = Some(begun.elapsed());
+                    break;
+                }
+                Ok(Ok(_)) => {}
+            }
+            let mut payload = vec![0; usize::from(head[2])];
+            stream.read_exact(&mut payload).await.unwrap();
+            let (kind, is_answer) = (head[3], head[4] & ACK != 0);
+            seen.pings += u32::from(kind == PING && !is_answer);
+            if !is_answer && (kind == SETTINGS || kind == PING && answers) {
+                let payload = if kind == PING { payload.as_slice() } else { &[] };
+                stream.write_all(&frame(kind, ACK, 0, payload)).await.unwrap();
+            }
+        }
+        seen
+    }
+
+    /// On a clock that stands still while anybody works.
+    async fn serve_over_http2(answers: bool) -> Http2 {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let router = Router::new().route("/never", get(std::future::pending::<&'static str>));
+        let (graceful, address) = (GracefulShutdown::new(), ([127, 0, 0, 1], 1).into());
+        let client = Client { peer: Peer::Tcp(address), place: None };
+        let served = converse(ours, client, router, graceful.watcher(), Patience::default());
+        let served = tokio::spawn(served);
+        let seen = ask_over_http2(theirs, answers).await;
+        served.await.unwrap();
+        seen
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_of_http2_that_does_not_answer_pings_is_closed_although_it_waits() {
+        let deaf = serve_over_http2(false).await;
+        let closed = deaf.closed_after.expect("it is closed");
+        let bound = PING_INTERVAL + PING_DEADLINE;
+        assert!(closed >= bound && closed < 2 * bound, "{deaf:?}");
+        assert_eq!(deaf.pings, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_of_http2_that_answers_pings_stays_for_as_long_as_it_waits() {
+        let awake = serve_over_http2(true).await;
+        assert_eq!(awake.closed_after, None, "{awake:?}");
+        assert!(awake.pings >= 20, "{awake:?}");
+    }
 }

@@ -56,7 +56,9 @@ pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
         EngineError::Vmm(_) => ErrorCode::VmmFailed,
         EngineError::Capture(_) => ErrorCode::CaptureFailed,
         EngineError::Store(_) => ErrorCode::StoreFailed,
-        EngineError::LimitReached { .. } => ErrorCode::LimitReached,
+        EngineError::LimitReached { .. } | EngineError::DiskQuotaReached { .. } => {
+            ErrorCode::LimitReached
+        }
         EngineError::UnknownOperation { .. } => ErrorCode::OperationNotFound,
         EngineError::NotCancellable { .. } => ErrorCode::OperationNotCancellable,
         EngineError::Cancelled { .. } => ErrorCode::OperationCancelled,

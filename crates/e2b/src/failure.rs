@@ -203,6 +203,7 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::MemoryLimitReached(_) => Kind::InvalidArgument,
         EngineError::NoSpace { .. } => Kind::NoSpace,
         EngineError::LimitReached { .. }
+        | EngineError::DiskQuotaReached { .. }
         | EngineError::TooManyPortTokens { .. }
         | EngineError::TooManyConnections { .. } => Kind::LimitReached,
         EngineError::SandboxBusy { .. } => Kind::Busy,

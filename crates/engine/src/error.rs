@@ -206,6 +206,20 @@ pub enum EngineError {
         /// The sandbox.
         id: SandboxId,
     },
+    /// The disk overlays that the sandbox has written since its start take what they may.
+    #[error(
+        "sandbox `{id}` cannot be branched again: its disk has grown by {in_use} since its start, \
+         and {most} is the most for one sandbox (`sandbox_max_disk_mib`, or three times its disk); \
+         fork its latest snapshot and go on there: a child has all of that for itself"
+    )]
+    DiskQuotaReached {
+        /// The sandbox.
+        id: SandboxId,
+        /// What they may take.
+        most: ByteCount,
+        /// What they take.
+        in_use: ByteCount,
+    },
     /// The guest agent did not confirm that a child has an identity of its own.
     #[error(
         "a child of snapshot `{tag}` was destroyed: its guest agent did not confirm the renewal"

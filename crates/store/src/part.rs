@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use forkd_sys::file::open_regular;
+use forkd_sys::file::{open_beneath, open_regular};
 use forkd_types::{ByteCount, LayerId, OverlayId, limit};
 
 use crate::checksum::problem;
@@ -32,7 +32,14 @@ impl StoreFiles {
     /// When it is no file, is larger than a device state can be, or cannot be copied.
     pub fn keep_device_state(&self, saved: &Path, id: &LayerId) -> Result<(), StoreError> {
         let target = self.hot_device_state(id);
-        let kept = read_saved(saved).and_then(|bytes| put(&target, |path| fs::write(path, &bytes)));
+        // No directory on the way may have become a link.
+        let opened = match saved.strip_prefix(self.hot()) {
+            Ok(path) => open_beneath(self.hot(), path),
+            Err(_) => open_regular(saved),
+        };
+        let kept = opened
+            .and_then(read_saved)
+            .and_then(|bytes| put(&target, |path| fs::write(path, &bytes)));
         kept.map_err(|source| StoreError::file("keep device state", saved, source))?;
         remove(saved);
         Ok(())
@@ -134,8 +141,7 @@ impl StoreFiles {
 }
 
 /// What is in a file that a VMM wrote.
-fn read_saved(path: &Path) -> io::Result<Vec<u8>> {
-    let file = open_regular(path)?;
+fn read_saved(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let max = limit::DEVICE_STATE_MAX.get();
     file.take(max + 1).read_to_end(&mut bytes)?;

@@ -1,21 +1,61 @@
 //! Files that a program which is not trusted may have had its hands on.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 
-/// Opens a file for reading.
+/// A file for reading. A pipe without a writer must not hold us up.
+const READ: OFlags =
+    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+/// A place to look for files in.
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Opens a file for reading, by its name in its directory. The directory is trusted.
 ///
 /// # Errors
 /// What the kernel says; and when it is a link, a device or anything else in the place of a file.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // A pipe without a writer must not hold us up.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    open_beneath(directory.unwrap_or(Path::new(".")), Path::new(name))
+}
+
+/// Opens a file for reading that is somewhere below `directory`. That one is trusted, and how it is
+/// reached; from there on no link is followed and no way leads out.
+///
+/// # Errors
+/// As [`open_regular`], and when a directory on the way is a link.
+pub fn open_beneath(directory: &Path, path: &Path) -> io::Result<File> {
+    let directory = rustix::fs::open(directory, DIRECTORY, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let opened = rustix::fs::openat2(&directory, path, READ, Mode::empty(), resolve);
+    let file = match opened {
+        // Before Linux 5.6, or behind a filter that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => open_by_steps(directory.as_fd(), path)?,
+        opened => File::from(opened?),
+    };
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
+}
+
+/// The same, one name after the other.
+fn open_by_steps(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
+    let mut reached: Option<OwnedFd> = None;
+    let mut names = path.components().peekable();
+    while let Some(Component::Normal(name)) = names.next() {
+        let here = reached.as_ref().map_or(directory, OwnedFd::as_fd);
+        if names.peek().is_none() {
+            return Ok(rustix::fs::openat(here, name, READ, Mode::empty())?.into());
+        }
+        let flags = DIRECTORY | OFlags::NOFOLLOW;
+        reached = Some(rustix::fs::openat(here, name, flags, Mode::empty())?);
+    }
+    // Out of the directory, or nowhere.
+    Err(Errno::XDEV.into())
 }
 
 /// Makes a file that was given to another user this process's own.
@@ -45,5 +85,40 @@ mod tests {
         for wrong in [link.as_path(), directory.path(), Path::new("/dev/null")] {
             assert!(open_regular(wrong).is_err(), "{}", wrong.display());
         }
+    }
+
+    #[test]
+    fn no_link_is_followed_below_a_directory_and_no_way_leads_out() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (root, outside) = (root.path(), outside.path());
+        let link = |to: &Path, name: &str| {
+            std::os::unix::fs::symlink(to, root.join(name)).unwrap();
+        };
+        std::fs::create_dir_all(root.join("a/b")).unwrap();
+        std::fs::write(root.join("a/b/file"), "mine").unwrap();
+        std::fs::write(outside.join("file"), "foreign").unwrap();
+        link(outside, "middle");
+        link(&root.join("a"), "inside");
+        link(&outside.join("file"), "a/last");
+        let directory = rustix::fs::open(root, DIRECTORY, Mode::empty()).unwrap();
+        // What the kernel does at once, and what is done where it cannot.
+        let open = |at_once: bool, path: &Path| match at_once {
+            true => open_beneath(root, path),
+            false => open_by_steps(directory.as_fd(), path),
+        };
+        let up = Path::new("../").join(outside.file_name().unwrap()).join("file");
+        for at_once in [true, false] {
+            let open = |path: &Path| open(at_once, path);
+            let mine = open(Path::new("a/b/file")).unwrap();
+            assert_eq!(io::read_to_string(mine).unwrap(), "mine");
+            let planted = ["middle/file", "inside/b/file", "a/last", "a/b/../b/../../a/last"];
+            let planted = planted.map(Path::new).into_iter();
+            for path in planted.chain([up.as_path(), &outside.join("file")]) {
+                assert!(open(path).is_err(), "{}", path.display());
+            }
+        }
+        // The directory itself may be reached by a link, as that of all states is on some hosts.
+        assert!(open_beneath(&root.join("inside"), Path::new("b/file")).is_ok());
+        assert!(open_beneath(root, Path::new("a/b")).is_err(), "a directory is no file");
     }
 }

@@ -50,7 +50,7 @@ pub const VMM_THREADS_MAX: u32 = 512;
 pub const VMM_DESCRIPTORS_MAX: u64 = 1024;
 
 /// What a VMM may have beside twice the RAM of its guest, if nothing less is asked for: an idle one
-/// has a tenth of it, one that translates much code a third.
+/// has a tenth of it, one that translates much code a third. Pages of the guest are charged once.
 pub const VMM_MEMORY_OVERHEAD: ByteCount = ByteCount::from_mib(512);
 
 /// Processors' time that a VMM may use beside that of its guest's virtual CPUs, in thousandths of a

@@ -117,6 +117,14 @@ pub enum VmmError {
         /// The VMM's process id.
         pid: i32,
     },
+    /// The VMM says that its disk consists of other overlays than it was given.
+    #[error("the VMM names disk overlays that it was not given: it has {named}, not {given}")]
+    ForeignDisk {
+        /// What it names, the lowest first.
+        named: String,
+        /// What was written down of it.
+        given: String,
+    },
     /// userfaultfd is not usable.
     #[error(transparent)]
     Userfaultfd(#[from] UffdError),

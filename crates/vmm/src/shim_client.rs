@@ -9,6 +9,7 @@ use forkd_sys::packet;
 use forkd_sys::shim_wire::{self, Mapping, Operation};
 use forkd_sys::uffd::{self, Userfaultfd};
 use forkd_types::PageRun;
+use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use crate::{GuestRam, VmmError};
@@ -79,7 +80,7 @@ impl ShimClient {
         let device = uffd::open_device().ok();
         let device = device.as_ref().map(AsFd::as_fd);
         let reply = self.request(what, Operation::Userfaultfd, &[], device)?;
-        Ok(Userfaultfd::handshake(sent(what, reply)?)?)
+        Ok(Userfaultfd::handshake(sent(what, reply, require_userfaultfd)?)?)
     }
 
     /// The far end of the VMM's network device, which has one.
@@ -89,7 +90,7 @@ impl ShimClient {
     pub fn network_link(&mut self) -> Result<OwnedFd, VmmError> {
         let what = "give the far end of the network device";
         let reply = self.request(what, Operation::NetworkLink, &[], None)?;
-        sent(what, reply)
+        sent(what, reply, require_link)
     }
 
     /// Maps `runs` copy-on-write over guest RAM. The guest must not run.
@@ -160,15 +161,52 @@ impl ShimClient {
         if bytes != shim_wire::REPLY_BYTES {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let created = created.into_iter().next();
+        let mut created = created.into_iter();
+        let (created, more) = (created.next(), created.next());
+        if more.is_some() {
+            return Err(io::Error::other("it sent more than one descriptor"));
+        }
         Ok(Reply { number: i32::from_ne_bytes(reply), created })
     }
 }
 
-/// The descriptor that came with a reply.
-fn sent(what: &'static str, descriptor: Option<OwnedFd>) -> Result<OwnedFd, VmmError> {
-    let missing = || VmmError::Shim { what, source: io::ErrorKind::InvalidData.into() };
-    descriptor.ok_or_else(missing)
+/// The descriptor that came with a reply. A VMM that was taken over sends what it likes.
+fn sent(
+    what: &'static str,
+    descriptor: Option<OwnedFd>,
+    require: impl FnOnce(&OwnedFd) -> io::Result<()>,
+) -> Result<OwnedFd, VmmError> {
+    let missing = || io::Error::other("it sent no descriptor");
+    let checked = descriptor.ok_or_else(missing).and_then(|descriptor| {
+        require(&descriptor)?;
+        // Who reads it must not wait for the VMM.
+        let flags = rustix::fs::fcntl_getfl(&descriptor)?;
+        rustix::fs::fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?;
+        Ok(descriptor)
+    });
+    checked.map_err(|source| VmmError::Shim { what, source })
+}
+
+fn require_userfaultfd(descriptor: &OwnedFd) -> io::Result<()> {
+    let kind = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))?;
+    if kind == Path::new("anon_inode:[userfaultfd]") {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("it sent no userfaultfd but {}", kind.display())))
+}
+
+/// One datagram is one frame.
+fn require_link(descriptor: &OwnedFd) -> io::Result<()> {
+    let kind = sockopt::socket_domain(descriptor).and_then(|domain| {
+        let is_link =
+            domain == AddressFamily::UNIX && sockopt::socket_type(descriptor)? == SocketType::DGRAM;
+        Ok(is_link)
+    });
+    match kind {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(io::Error::other("it sent a socket of another kind")),
+        Err(_) => Err(io::Error::other("it sent no socket")),
+    }
 }
 
 /// One packet of the shim.
@@ -184,5 +222,108 @@ impl Reply {
             0 => Ok(self.created),
             number => Err(io::Error::from_raw_os_error(number)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+    use std::thread;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    /// A client of a shim that answers its first request with these bytes and descriptors.
+    fn against(reply: &'static [u8], attached: Vec<OwnedFd>) -> ShimClient {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let kind = SocketType::SEQPACKET;
+        let listener = rustix::net::socket(AddressFamily::UNIX, kind, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let client = ShimClient::connect(&path, SOON).unwrap();
+        thread::spawn(move || {
+            let peer = rustix::net::accept(&listener).unwrap();
+            let mut request = vec![0; shim_wire::REQUEST_BYTES_MAX];
+            packet::receive(&peer, &mut request).unwrap();
+            let attached: Vec<_> = attached.iter().map(AsFd::as_fd).collect();
+            packet::send(&peer, reply, &attached).unwrap();
+        });
+        client
+    }
+
+    /// That of a request that was done.
+    const DONE: &[u8] = &[0; shim_wire::REPLY_BYTES];
+
+    fn pipe() -> OwnedFd {
+        rustix::pipe::pipe().unwrap().0
+    }
+
+    fn file() -> OwnedFd {
+        File::open("/proc/self/exe").unwrap().into()
+    }
+
+    fn datagrams() -> OwnedFd {
+        UnixDatagram::unbound().unwrap().into()
+    }
+
+    fn words(error: &VmmError) -> String {
+        let VmmError::Shim { what, source } = error else { panic!("{error}") };
+        format!("{what}: {source}")
+    }
+
+    #[test]
+    fn what_is_no_userfaultfd_is_named_and_not_used() {
+        let none = (Vec::new(), "it sent no descriptor");
+        let two = (vec![pipe(), pipe()], "it sent more than one descriptor");
+        let others = [
+            (vec![pipe()], "it sent no userfaultfd but pipe:"),
+            (vec![file()], "it sent no userfaultfd but /"),
+            (vec![datagrams()], "it sent no userfaultfd but socket:"),
+        ];
+        for (attached, wanted) in others.into_iter().chain([none, two]) {
+            let error = against(DONE, attached).userfaultfd().unwrap_err();
+            assert!(words(&error).contains(wanted), "{wanted}: {}", words(&error));
+        }
+    }
+
+    #[test]
+    fn what_is_no_network_link_is_named_and_not_used() {
+        let stream = OwnedFd::from(UnixStream::pair().unwrap().0);
+        let internet = OwnedFd::from(std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        let others = [
+            (vec![pipe()], "it sent no socket"),
+            (vec![file()], "it sent no socket"),
+            (vec![stream], "it sent a socket of another kind"),
+            (vec![internet], "it sent a socket of another kind"),
+            (Vec::new(), "it sent no descriptor"),
+            (vec![datagrams(), datagrams()], "it sent more than one descriptor"),
+        ];
+        for (attached, wanted) in others {
+            let error = against(DONE, attached).network_link().unwrap_err();
+            assert!(words(&error).contains(wanted), "{wanted}: {}", words(&error));
+        }
+    }
+
+    #[test]
+    fn a_link_that_would_make_its_reader_wait_does_not() {
+        let link = against(DONE, vec![datagrams()]).network_link().unwrap();
+        let flags = rustix::fs::fcntl_getfl(&link).unwrap();
+        assert!(flags.contains(OFlags::NONBLOCK), "{flags:?}");
+        let error = UnixDatagram::from(link).recv(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn an_answer_of_another_length_or_with_too_many_descriptors_is_an_error() {
+        for reply in [&[0; 3][..], &[0; 5]] {
+            let error = against(reply, vec![datagrams()]).network_link().unwrap_err();
+            assert!(matches!(error, VmmError::Shim { .. }), "{error}");
+        }
+        let many = (0..packet::DESCRIPTORS_MAX).map(|_| datagrams()).collect();
+        let error = against(DONE, many).network_link().unwrap_err();
+        assert!(words(&error).contains("more than one"), "{}", words(&error));
     }
 }

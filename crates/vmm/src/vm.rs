@@ -134,6 +134,13 @@ pub trait Vm: fmt::Debug + Send {
     /// When the VMM refuses or does not finish; the disk is as before then, and `path` not in use.
     fn flatten_disk(&mut self, path: PathBuf) -> Result<bool, VmmError>;
 
+    /// From now on no file that a confined VMM writes can become larger, up to what it was started
+    /// with ([`crate::Confinement::file_max`]). Does nothing to one that is not confined.
+    ///
+    /// # Errors
+    /// When the system does not permit it.
+    fn limit_files(&mut self, most: ByteCount) -> Result<(), VmmError>;
+
     /// Whether every command was answered and the vCPUs are where they were told to be.
     fn is_in_sync(&self) -> bool;
 

@@ -206,7 +206,7 @@ pub(crate) struct Maxima {
         hide_env_values = true
     )]
     pub(crate) sandbox_max_cpus: Option<u32>,
-    /// Most space for each disk overlay of one sandbox; without it, what its disk can come to need
+    /// Most space for all disk overlays of one sandbox; without it, what its disk needs at most
     #[arg(
         long,
         env = "FORKD_SANDBOX_MAX_DISK_MIB",

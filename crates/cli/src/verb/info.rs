@@ -3,7 +3,7 @@
 use crate::console::output::{self, or_dash};
 use crate::daemon::connect;
 use crate::options::Global;
-use crate::verb::network;
+use crate::verb::{network, version};
 
 /// Show details of a sandbox
 #[derive(Debug, clap::Args)]
@@ -16,10 +16,12 @@ pub(crate) struct Options {
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
-    let sandbox = connect::client(global).await?.sandbox(&options.sandbox).await?;
+    let client = connect::client(global).await?;
+    let sandbox = client.sandbox(&options.sandbox).await?;
     if global.json {
         return output::json(&sandbox);
     }
+    let accelerator = version::runs_on(&client.version().await?);
     let words: Vec<String> =
         sandbox.metadata.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let seconds = |secs: Option<u64>| secs.map(|secs| format!("{secs} s"));
@@ -34,6 +36,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         ("branches", sandbox.branch_count.to_string()),
         ("host name", sandbox.hostname),
         ("VMM", or_dash(sandbox.pid.map(|pid| format!("process {pid}")))),
+        ("accelerator", accelerator),
         ("isolation", sandbox.isolation.to_string()),
         ("age", output::age(sandbox.created_at_unix)),
     ];

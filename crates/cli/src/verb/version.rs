@@ -1,5 +1,6 @@
 //! `forkd version`: this program and the daemon.
 
+use forkd_api::Version;
 use serde_json::json;
 
 use crate::console::output;
@@ -22,13 +23,33 @@ pub(crate) async fn run(global: &Global, _: Options) -> anyhow::Result<()> {
     }
     let of_daemon = match daemon {
         Some(daemon) => {
-            let boundary = if daemon.security_boundary { "a" } else { "no" };
-            format!(
-                "{}, interface {}, {} ({boundary} security boundary), isolation {}",
-                daemon.version, daemon.api, daemon.accelerator, daemon.isolation
-            )
+            let runs_on = runs_on(&daemon);
+            let Version { version, api, isolation, .. } = daemon;
+            format!("{version}, interface {api}, {runs_on}, isolation {isolation}")
         }
         None => "not running".to_owned(),
     };
     output::facts(&[("forkd", own.to_owned()), ("daemon", of_daemon)])
+}
+
+/// What guests of a daemon run on, and whether that is a security boundary.
+pub(crate) fn runs_on(daemon: &Version) -> String {
+    let boundary = if daemon.security_boundary { "a" } else { "no" };
+    format!("{} ({boundary} security boundary)", daemon.accelerator)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn emulation_is_said_to_be_no_security_boundary() {
+        let version = |accelerator: &str, boundary: bool| {
+            let text = json!({ "version": "1", "api": "v1", "accelerator": accelerator,
+                "security_boundary": boundary });
+            runs_on(&serde_json::from_value(text).unwrap())
+        };
+        assert_eq!(version("tcg", false), "tcg (no security boundary)");
+        assert_eq!(version("kvm", true), "kvm (a security boundary)");
+    }
 }

@@ -55,13 +55,18 @@ impl Branches {
         }
     }
 
-    /// Merges the frozen overlays of a machine's disk when there are many. No overlay may stand by:
-    /// its place is on top of the one that takes the writes.
+    /// Merges the frozen overlays of a machine's disk when there are many, or when they take much.
+    /// No overlay may stand by: its place is on top of the one that takes the writes.
     pub(crate) fn flatten_disk(&self, handle: &SandboxHandle, machine: &mut Machine) {
-        let Some(bytes) = machine.disk else { return };
-        if !machine.vm.is_in_sync() || machine.overlays.len() < limit::OVERLAYS_BEFORE_FLATTEN {
-            return;
+        let are_many = machine.overlays.len() >= limit::OVERLAYS_BEFORE_FLATTEN;
+        if are_many || self.is_short_of_disk(machine) {
+            self.merge_disk(handle, machine);
         }
+    }
+
+    /// The same, however many they are.
+    pub(super) fn merge_disk(&self, handle: &SandboxHandle, machine: &mut Machine) {
+        let Some(bytes) = machine.disk.filter(|_| machine.vm.is_in_sync()) else { return };
         let files = &self.snapshots.files;
         let merged = match files.create_overlay(bytes) {
             Ok(id) => id,
@@ -71,13 +76,25 @@ impl Branches {
             }
         };
         let operation = self.begin_merge(handle, "merge the disk");
-        let flattened = machine.vm.flatten_disk(files.overlay(&merged)).map_err(EngineError::from);
+        let inherited = self.inherited(machine);
+        self.let_merge(handle, machine);
+        machine.expected = Some(merged.clone());
+        // Before the VMM can name it: a later daemon takes over no VMM that names others.
+        let flattened = self.sandboxes.record(handle, machine).and_then(|()| {
+            let flattened = machine.vm.flatten_disk(files.overlay(&merged));
+            Ok(flattened?)
+        });
+        machine.expected = None;
         operation.finish(&flattened);
         match flattened {
             Ok(true) => {
+                machine.inherited = inherited.min(self.size_of(&merged));
                 let top = machine.overlays.pop();
                 machine.overlays = std::iter::once(merged).chain(top).collect();
                 files.claim(handle.id(), machine.files());
+                if let Err(error) = self.sandboxes.record(handle, machine) {
+                    tracing::warn!(sandbox = %handle.id(), %error, "a merge is not written down");
+                }
             }
             Ok(false) => files.remove_overlay(&merged),
             Err(error) => {
@@ -88,5 +105,6 @@ impl Branches {
                 }
             }
         }
+        self.limit_disk(handle, machine);
     }
 }

@@ -20,7 +20,14 @@ impl Branches {
         let Some(bytes) = machine.disk else { return Ok(None) };
         let files = &self.snapshots.files;
         let id = files.create_overlay(bytes)?;
-        match machine.vm.add_overlay(files.overlay(&id)) {
+        // Before the VMM can name it: a later daemon takes over no VMM that names others.
+        machine.expected = Some(id.clone());
+        let added = self.sandboxes.record(handle, machine).and_then(|()| {
+            let added = machine.vm.add_overlay(files.overlay(&id));
+            Ok(added?)
+        });
+        machine.expected = None;
+        match added {
             Ok(node) => {
                 files.claim_also(handle.id(), FileSet::new([], [id.clone()]));
                 machine.standby = Some(StandbyOverlay { id, node: node.clone() });
@@ -28,9 +35,21 @@ impl Branches {
             }
             Err(error) => {
                 files.remove_overlay(&id);
-                Err(error.into())
+                Err(error)
             }
         }
+    }
+
+    /// Closes the overlay that stands by, if one does. Tells whether none stands by any more.
+    pub(super) fn withdraw_overlay(&self, handle: &SandboxHandle, machine: &mut Machine) -> bool {
+        let Some(standby) = machine.standby.take() else { return true };
+        if let Err(error) = machine.vm.remove_overlay(&standby.node) {
+            tracing::debug!(sandbox = %handle.id(), %error, "an overlay goes on standing by");
+            machine.standby = Some(standby);
+            return false;
+        }
+        self.release_overlay(handle, standby);
+        true
     }
 
     /// To be called after a pause window. Keeps the overlay that was made for the branch if the

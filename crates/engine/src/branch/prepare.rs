@@ -52,6 +52,7 @@ impl Context<'_> {
         if machine.overlays.len() >= limit::CHAIN_DEPTH_MAX {
             return Err(EngineError::ChainTooDeep { id: self.handle.id().clone() });
         }
+        self.branches.require_disk_quota(self.handle, machine)?;
         let snapshots = &self.branches.snapshots;
         let protection = match self.mode {
             BranchMode::Live => Protection::Required,

@@ -89,16 +89,17 @@ impl Engine {
             keys: Keys::open(&config.state_dir)?,
         });
         let networks = Arc::new(Networks::open(gateway, &config)?);
+        let (limits, run_dir) = (config.limits, config.run_dir.clone());
+        let sandboxes = Sandboxes::new(limits, Arc::clone(&events), registry, files, run_dir);
         let branches = Branches::new(
             &config,
             Arc::clone(&snapshots),
+            Arc::clone(&sandboxes),
             Arc::clone(&operations),
             Arc::clone(&tally),
             Arc::clone(&networks),
             background.runtime().clone(),
         );
-        let (limits, run_dir) = (config.limits, config.run_dir);
-        let sandboxes = Sandboxes::new(limits, Arc::clone(&events), registry, files, run_dir);
         let standby = Standby::new(limits.standby);
         let lifecycle = Arc::new(Lifecycle {
             host,

@@ -121,10 +121,7 @@ impl Confiner {
 
     /// The largest file that a VMM may write, whose guest has a disk of so many bytes.
     pub(crate) fn file_max(&self, disk: Option<ByteCount>) -> ByteCount {
-        let overlay =
-            disk.map(|disk| disk + limit::OVERLAY_OVERHEAD + ByteCount::new(disk.get() / 1024));
-        let overlay = [overlay, self.most.disk].into_iter().flatten().min();
-        overlay.unwrap_or_default().max(limit::DEVICE_STATE_MAX)
+        file_max(disk, self.most.disk)
     }
 
     /// What a VMM is kept from that may use so much, whose guest has a disk of so many bytes. It
@@ -186,7 +183,28 @@ impl Confiner {
     }
 }
 
-/// Twice its RAM: for a page that no layer has, the first VMM that reads it pays too.
+/// The largest file that a VMM may write, whose guest has a disk of so many bytes, where nobody's
+/// overlays may take more than `most`.
+pub(crate) fn file_max(disk: Option<ByteCount>, most: Option<ByteCount>) -> ByteCount {
+    let overlay = [disk.map(overlay_max), most].into_iter().flatten().min();
+    overlay.unwrap_or_default().max(limit::DEVICE_STATE_MAX)
+}
+
+/// What all overlays that a sandbox writes may take together. The merge of all frozen ones, the one
+/// that a branch has just frozen and the next one take no more, so a guest that keeps to the size
+/// of its disk never gets there.
+pub(crate) fn disk_max(disk: ByteCount, most: Option<ByteCount>) -> ByteCount {
+    let enough = ByteCount::new(overlay_max(disk).get().saturating_mul(3));
+    most.map_or(enough, |most| most.min(enough))
+}
+
+/// What one overlay of a disk can come to take: all its data, and the tables of the format.
+fn overlay_max(disk: ByteCount) -> ByteCount {
+    disk + limit::OVERLAY_OVERHEAD + ByteCount::new(disk.get() / 1024)
+}
+
+/// Twice its RAM, although a page is charged once: what is left bounds VMMs that were taken over,
+/// and ends no guest for what its VMM needs at times.
 fn enough_memory(guest: ByteCount) -> ByteCount {
     guest + guest + limit::VMM_MEMORY_OVERHEAD
 }
@@ -279,6 +297,8 @@ mod tests {
         assert_eq!((memory(&confiner, None), memory(&confiner, Some(96))), (mib(300), mib(96)));
         assert_eq!(confiner.file_max(mib(1 << 10)), ByteCount::from_mib(200));
         assert_eq!(confiner.file_max(None), ByteCount::from_mib(200));
+        assert_eq!(disk_max(ByteCount::from_mib(1 << 10), None), ByteCount::from_mib(3 * 1089));
+        assert_eq!(disk_max(ByteCount::from_mib(1 << 10), mib(200)), ByteCount::from_mib(200));
         let free = InheritedLimits::default();
         let refused = confiner.permit(asking(301), &free).unwrap_err().to_string();
         assert!(refused.contains("`sandbox_max_memory_mib`"), "{refused}");

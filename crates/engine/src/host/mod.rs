@@ -35,6 +35,7 @@ pub use checks::{
     CgroupSupport, NotIsolated, WriteProtection, images, missing_commands, qemu, try_isolation,
     try_limits, try_network, try_page_scan, try_write_protection,
 };
+pub(crate) use confine::{disk_max, file_max};
 pub(crate) use disk_tool::DiskTool;
 pub(crate) use identity::{
     end_process, for_child, process_number, process_started, running_process,

@@ -26,7 +26,9 @@ use crate::background::blocking;
 use crate::branch::remove_device_state;
 use crate::guest::GuestAgent;
 use crate::host::{connect_agent, process_number};
-use crate::sandboxes::{Machine, MachineRecord, SandboxHandle, recorded_cgroup};
+use crate::sandboxes::{
+    DiskRecord, Machine, MachineRecord, SandboxHandle, listed, recorded_cgroup,
+};
 use crate::{EngineError, Sandbox, SandboxOptions};
 
 /// Between two greetings of a guest agent that does not answer.
@@ -65,8 +67,14 @@ impl Lifecycle {
         let events = Arc::clone(&self.sandboxes.events);
         let handle = Arc::new(SandboxHandle::new(sandbox, place, events));
         let machine = {
-            let (this, row) = (Arc::clone(self), row.clone());
-            blocking(move || this.take_over(&row, run_state, record, pid)).await??
+            let (this, row, handle) = (Arc::clone(self), row.clone(), Arc::clone(&handle));
+            let take_over = move || {
+                let mut machine = this.take_over(&row, run_state, record, pid)?;
+                // What it was left with may be that of a merge.
+                this.branches.limit_disk(&handle, &mut machine);
+                Ok::<_, EngineError>(machine)
+            };
+            blocking(take_over).await??
         };
         let machine = Self::find_link(&handle, machine).await?;
         let machine = self.introduce(&handle, machine, run_state).await?;
@@ -140,7 +148,7 @@ impl Lifecycle {
             deadlines: self.host.deadlines,
             confinement: Confinement {
                 cgroup: record.cgroup,
-                file_max: None,
+                file_max: Some(self.host.confiner.file_max(record.disk.as_ref().map(|it| it.1))),
                 own_network: row.options.own_network,
                 jail: record.jail,
             },
@@ -148,10 +156,14 @@ impl Lifecycle {
         let vm = self.host.driver.adopt(spec, pid, record.ram_address, state)?;
         // Of a branch that was under way.
         remove_device_state(files, id);
-        match self.overlays_of(vm.as_ref()) {
+        let given = record.overlays.as_ref();
+        match self.overlays_of(vm.as_ref()).and_then(|named| only_given(named, given)) {
             Ok(overlays) => {
                 let bytes = record.disk.map(|(_, bytes)| bytes);
-                Ok(Machine::new(vm, record.origin, overlays, bytes))
+                let inherited = given.map(|given| given.inherited).unwrap_or_default();
+                let mut machine = Machine::new(vm, record.origin, overlays, bytes);
+                machine.inherited = inherited;
+                Ok(machine)
             }
             Err(error) => {
                 vm.release();
@@ -199,6 +211,20 @@ impl Lifecycle {
                 tokio::time::sleep(GREETING_INTERVAL).await;
             }
         });
+    }
+}
+
+/// A VMM is not believed: it may have been taken over, and name the disk of another sandbox.
+fn only_given(
+    named: Vec<OverlayId>,
+    given: Option<&DiskRecord>,
+) -> Result<Vec<OverlayId>, EngineError> {
+    match given.filter(|given| !given.fits(&named)) {
+        Some(given) => {
+            let (named, given) = (listed(&named), given.to_string());
+            Err(VmmError::ForeignDisk { named, given }.into())
+        }
+        None => Ok(named),
     }
 }
 

@@ -206,6 +206,7 @@ impl SandboxTask {
             }
             branches.merge_deltas(&handle, &mut machine);
             branches.flatten_disk(&handle, &mut machine);
+            branches.limit_disk(&handle, &mut machine);
             branches.stand_by(&handle, &mut machine);
             machine
         });

@@ -26,6 +26,10 @@ pub(crate) struct Machine {
     /// An overlay made for the next branch, or for one of which it is not known yet whether the
     /// overlay takes the writes.
     pub(crate) standby: Option<StandbyOverlay>,
+    /// An overlay that the VMM is being given, and may name from now on.
+    pub(crate) expected: Option<OverlayId>,
+    /// What its overlays have of overlays of its snapshot that were merged into them.
+    pub(crate) inherited: ByteCount,
 }
 
 /// An overlay that is open in the VMM, on top of the disk or not.
@@ -50,7 +54,13 @@ impl Machine {
         overlays: Vec<OverlayId>,
         disk: Option<ByteCount>,
     ) -> Self {
-        Self { vm, origin, overlays, disk, memory: None, standby: None }
+        let (standby, expected, inherited) = (None, None, ByteCount::ZERO);
+        Self { vm, origin, overlays, disk, memory: None, standby, expected, inherited }
+    }
+
+    /// Whether an overlay of its disk is one of its snapshot.
+    pub(crate) fn inherits(&self, overlay: &OverlayId) -> bool {
+        self.origin.overlays.contains(overlay)
     }
 
     /// The VM's memory, ready to be captured.

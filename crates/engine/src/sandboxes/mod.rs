@@ -38,7 +38,7 @@ pub use port_stream::PortStream;
 pub use port_tokens::PortToken;
 pub(crate) use port_tokens::{PortTokens, TooManyTokens, permits};
 pub(crate) use queue::RequestKind;
-pub(crate) use record::{MachineRecord, recorded_cgroup};
+pub(crate) use record::{DiskRecord, MachineRecord, listed, recorded_cgroup};
 pub(crate) use request::{BranchOrder, Request};
 pub(crate) use standby::{Standby, StandbyVmm};
 pub use standby::{StandbyKind, StandbyUsage};

@@ -1,7 +1,8 @@
 //! What is written down of a running sandbox, so that another daemon can take its VM over.
 //!
-//! Only what the VMM cannot be asked for: where guest RAM is in its address space, which layers are
-//! mapped there, which files it was started from.
+//! Only what the VMM cannot be asked for, or is not believed: where guest RAM is in its address
+//! space, which layers are mapped there, which files it was started from, what its disk consists
+//! of.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_store::{FileSet, SandboxOptionsRow, SandboxRow, SnapshotManifest};
-use forkd_types::ByteCount;
+use forkd_types::{ByteCount, OverlayId};
 use forkd_vmm::{Accelerator, BootSource, Jail, VmmCgroup};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,9 @@ pub(crate) struct MachineRecord {
     pub(crate) ram_address: u64,
     /// The root disk's base image and size, if there is one.
     pub(crate) disk: Option<(PathBuf, ByteCount)>,
+    /// Its overlays. None where an earlier forkd has written this down.
+    #[serde(default)]
+    pub(crate) overlays: Option<DiskRecord>,
     pub(crate) hostname: String,
     pub(crate) branch_count: u64,
     /// Its cgroups.
@@ -36,6 +40,50 @@ pub(crate) struct MachineRecord {
     /// What it is confined to.
     #[serde(default)]
     pub(crate) jail: Option<Jail>,
+}
+
+/// The overlays of a disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DiskRecord {
+    /// The lowest first; the last takes the writes.
+    chain: Vec<OverlayId>,
+    /// One that the VMM was given, or is being given: for the next branch, or for a merge.
+    next: Option<OverlayId>,
+    /// See [`Machine::inherited`].
+    pub(crate) inherited: ByteCount,
+}
+
+impl DiskRecord {
+    fn of(machine: &Machine) -> Self {
+        let standby = machine.standby.as_ref().map(|standby| standby.id.clone());
+        Self {
+            chain: machine.overlays.clone(),
+            next: machine.expected.clone().or(standby),
+            inherited: machine.inherited,
+        }
+    }
+
+    /// Whether a disk consists of `named`, the lowest first: of what was written down; or of what a
+    /// branch or a merge has made of that, which was under way.
+    pub(crate) fn fits(&self, named: &[OverlayId]) -> bool {
+        let Some(next) = &self.next else { return named == self.chain };
+        let branched = self.chain.iter().chain([next]);
+        let merged = [next].into_iter().chain(self.chain.last());
+        named == self.chain || named.iter().eq(branched) || named.iter().eq(merged)
+    }
+}
+
+impl std::fmt::Display for DiskRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&listed(&self.chain))?;
+        self.next.as_ref().map_or(Ok(()), |next| write!(f, ", perhaps with {next}"))
+    }
+}
+
+/// Overlays in a sentence.
+pub(crate) fn listed(overlays: &[OverlayId]) -> String {
+    let names: Vec<String> = overlays.iter().map(OverlayId::to_string).collect();
+    names.join(", ")
 }
 
 impl MachineRecord {
@@ -53,6 +101,7 @@ impl MachineRecord {
             boot: spec.boot.clone(),
             ram_address: machine.vm.ram().address,
             disk: spec.disk.as_ref().map(|disk| disk.base.clone()).zip(machine.disk),
+            overlays: Some(DiskRecord::of(machine)),
             hostname: sandbox.hostname,
             branch_count: sandbox.branch_count,
             cgroup: spec.confinement.cgroup.clone(),
@@ -120,4 +169,36 @@ impl From<SandboxOptionsRow> for SandboxOptions {
 pub(crate) fn recorded_cgroup(row: &SandboxRow) -> Option<VmmCgroup> {
     let record: MachineRecord = serde_json::from_str(row.machine.as_deref()?).ok()?;
     record.cgroup
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_fits_what_was_written_down_and_what_was_under_way_and_nothing_else() {
+        let [a, b, c, foreign] = [(); 4].map(|()| OverlayId::random());
+        let chain = vec![a.clone(), b.clone()];
+        let calm = DiskRecord { chain: chain.clone(), ..DiskRecord::default() };
+        let busy = DiskRecord { next: Some(c.clone()), ..calm.clone() };
+        assert!(calm.fits(&chain) && busy.fits(&chain));
+        let branched = [a.clone(), b.clone(), c.clone()];
+        let merged = [c.clone(), b.clone()];
+        for named in [branched.as_slice(), merged.as_slice()] {
+            assert!(busy.fits(named) && !calm.fits(named), "{named:?}");
+        }
+        let wrong: [&[OverlayId]; 8] = [
+            &[],
+            &[b.clone(), a.clone()],
+            std::slice::from_ref(&a),
+            std::slice::from_ref(&b),
+            &[a.clone(), foreign.clone()],
+            &[foreign, b.clone()],
+            &[c.clone(), a.clone()],
+            &[a.clone(), c.clone(), b.clone()],
+        ];
+        for named in wrong {
+            assert!(!calm.fits(named) && !busy.fits(named), "{named:?}");
+        }
+    }
 }

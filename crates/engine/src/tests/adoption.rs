@@ -1,10 +1,10 @@
 //! What a later engine finds of the sandboxes of an earlier one.
 
-use forkd_types::SandboxState;
+use forkd_types::{ByteCount, SandboxState};
 use forkd_vmm::RunState;
 use forkd_vmm::fake::{Call, Fault};
 
-use super::fixture::{Fixture, PAGE, tag};
+use super::fixture::{Fixture, PAGE, Wishes, tag};
 use crate::AtShutDown;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,4 +73,35 @@ async fn a_removal_at_the_end_leaves_nothing_for_the_next_engine() {
     lab.next_engine().await;
     lab.assert_nothing_left();
     lab.child().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vmm_that_names_disk_overlays_that_it_was_not_given_is_dead_and_not_taken_over() {
+    let disk = Some(ByteCount::from_mib(1));
+    let mut lab = Fixture::with(Wishes { disk, ..Wishes::default() }).await;
+    let mut sandboxes = Vec::new();
+    for name in ["foreign", "turned", "fewer", "honest"] {
+        let sandbox = lab.child().await;
+        // Then its disk has three overlays, and one stands by.
+        lab.branch(&sandbox.id, name).await.unwrap();
+        sandboxes.push(sandbox);
+    }
+    let [foreign, turned, fewer, honest] =
+        [0, 1, 2, 3].map(|n: usize| (sandboxes[n].id.clone(), lab.pid(&sandboxes[n].id)));
+    lab.engine.shut_down(AtShutDown::Leave).await;
+    let mut of_another = Vec::new();
+    lab.driver.change_disk(honest.1, |overlays| of_another.clone_from(overlays));
+    assert_eq!(of_another.len(), 3, "{of_another:?}");
+    lab.driver.change_disk(foreign.1, |overlays| overlays[1] = of_another.remove(1));
+    lab.driver.change_disk(turned.1, |overlays| overlays.swap(1, 2));
+    lab.driver.change_disk(fewer.1, |overlays| drop(overlays.remove(1)));
+    lab.next_engine().await;
+    for (id, _) in [&foreign, &turned, &fewer] {
+        assert_eq!(lab.state(id), SandboxState::Dead);
+        let error = lab.engine.sandbox(id).unwrap().error.unwrap();
+        assert!(error.contains("names disk overlays that it was not given"), "{error}");
+    }
+    assert_eq!((lab.state(&honest.0), lab.pid(&honest.0)), (SandboxState::Running, honest.1));
+    lab.until("the others are ended", || lab.driver.living() == 1).await;
+    lab.branch(&honest.0, "again").await.unwrap();
 }

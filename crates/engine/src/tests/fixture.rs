@@ -76,6 +76,8 @@ pub(super) struct Fixture {
 pub(super) struct Wishes {
     pub(super) limits: Limits,
     pub(super) probe: Option<Arc<dyn BranchProbe>>,
+    /// Guests have a disk of this size.
+    pub(super) disk: Option<ByteCount>,
 }
 
 impl Fixture {
@@ -87,6 +89,9 @@ impl Fixture {
     pub(super) async fn with(wishes: Wishes) -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let config = fake::config(directory.path(), wishes.limits).unwrap();
+        if let Some(disk) = wishes.disk {
+            give_disk(&config, disk);
+        }
         let config = EngineConfig { probe: wishes.probe, kvm_probe_deadline: SOON, ..config };
         let guests = Arc::new(Guests::default());
         let served = Arc::clone(&guests);
@@ -166,6 +171,14 @@ impl Fixture {
         }
         assert!(self.engine.claimed_by_sandboxes().is_empty());
     }
+}
+
+/// Gives the image a disk.
+fn give_disk(config: &EngineConfig, disk: ByteCount) {
+    let path = config.image_dir.join(IMAGE).join("image.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let fields = format!(r#""root_disk":"disk","root_disk_bytes":{}}}"#, disk.get());
+    fs::write(path, text.replace('}', &format!(",{fields}"))).unwrap();
 }
 
 pub(super) fn tag(name: &str) -> SnapshotTag {

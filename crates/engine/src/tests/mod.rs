@@ -5,6 +5,7 @@
 mod adoption;
 mod artifacts;
 mod branch;
+mod disk_quota;
 mod fixture;
 mod network;
 mod owners;

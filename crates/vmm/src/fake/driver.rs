@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forkd_types::PageIndex;
+use forkd_types::{ByteCount, PageIndex};
 use rustix::process::Pid;
 
 use super::machine::Machine;
 use super::script::{Call, Script};
 use super::vm::FakeVm;
-use crate::{Driver, RamBacking, RunState, Start, Vm, VmSpec, VmmError};
+use crate::{DiskOverlay, Driver, RamBacking, RunState, Start, Vm, VmSpec, VmmError};
 
 /// Serves the agent's port of one VM until it is closed.
 type Guest = dyn Fn(UnixListener) + Send + Sync;
@@ -64,6 +65,29 @@ impl FakeDriver {
     pub fn write(&self, pid: u32, page: PageIndex, value: u64) {
         if let Some(machine) = self.machine(pid) {
             machine.write(page, value);
+        }
+    }
+
+    /// The guest of a VM writes so many bytes to its disk.
+    ///
+    /// # Errors
+    /// When its VMM may not write so large a file.
+    pub fn write_disk(&self, pid: u32, bytes: ByteCount) -> io::Result<()> {
+        self.machine(pid).ok_or(io::ErrorKind::NotFound)?.write_disk(bytes)
+    }
+
+    /// The largest file that a VMM may write.
+    #[must_use]
+    pub fn file_max(&self, pid: u32) -> Option<ByteCount> {
+        self.machine(pid)?.state().file_max
+    }
+
+    /// Changes what a VM says that its disk consists of, the lowest overlay first.
+    pub fn change_disk(&self, pid: u32, change: impl FnOnce(&mut Vec<DiskOverlay>)) {
+        if let Some(machine) = self.machine(pid)
+            && let Some(disk) = &mut machine.state().disk
+        {
+            change(&mut disk.overlays);
         }
     }
 

@@ -1,20 +1,21 @@
 //! What is left of a fake VM when nobody controls it: its process, its RAM, its disk.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forkd_sys::mapping::PrivateMapping;
-use forkd_types::{PAGE_BYTES, PageIndex};
+use forkd_types::{ByteCount, PAGE_BYTES, PageIndex};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::Shutdown;
 use rustix::process::{Pid, PidfdFlags};
 
-use crate::{Disk, MappedRun, RunState, VmSpec, VmmError};
+use crate::{Disk, DiskOverlay, MappedRun, RunState, VmSpec, VmmError};
 
 /// One fake VM. Shared by the driver, which can give it to another owner, and its present owner.
 #[derive(Debug)]
@@ -38,6 +39,8 @@ pub(super) struct State {
     pub(super) run_state: RunState,
     pub(super) disk: Option<Disk>,
     pub(super) overlays_made: usize,
+    /// The largest file that it may write.
+    pub(super) file_max: Option<ByteCount>,
 }
 
 impl Machine {
@@ -61,6 +64,7 @@ impl Machine {
             run_state: RunState::Paused,
             disk: spec.disk.clone(),
             overlays_made: spec.disk.as_ref().map_or(0, |disk| disk.overlays.len()),
+            file_max: spec.confinement.file_max,
         };
         Ok(Self {
             pid,
@@ -127,6 +131,29 @@ impl Machine {
         }
     }
 
+    /// Writes so much to the overlay that takes the guest's writes, as far as the limit for files
+    /// lets it.
+    pub(super) fn write_disk(&self, bytes: ByteCount) -> io::Result<()> {
+        let state = self.state();
+        let top = state.disk.as_ref().and_then(Disk::top);
+        let Some(top) = top else { return Err(io::ErrorKind::NotFound.into()) };
+        let file = File::options().write(true).open(&top.path)?;
+        let from = file.metadata()?.len();
+        if state.file_max.is_some_and(|most| from + bytes.get() > most.get()) {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        fill(&file, from, bytes)
+    }
+
+    /// Fills an overlay as if all that the frozen ones hold were writes to the same clusters.
+    pub(super) fn merge(&self, frozen: &[DiskOverlay], into: &Path) -> io::Result<()> {
+        let lengths = frozen.iter().map(|overlay| Ok(fs::metadata(&overlay.path)?.len()));
+        let most = lengths.collect::<io::Result<Vec<_>>>()?.into_iter().max().unwrap_or(0);
+        let file = File::options().write(true).open(into)?;
+        let from = file.metadata()?.len();
+        fill(&file, from, ByteCount::new(most.saturating_sub(from)))
+    }
+
     pub(super) fn has_exited(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -146,4 +173,16 @@ impl Drop for Machine {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Appends what takes room.
+fn fill(file: &File, from: u64, bytes: ByteCount) -> io::Result<()> {
+    let piece = vec![0x5A; 1 << 20];
+    let mut done = 0;
+    while done < bytes.get() {
+        let now = piece.len().min(usize::try_from(bytes.get() - done).unwrap_or(usize::MAX));
+        file.write_all_at(&piece[..now], from + done)?;
+        done += now as u64;
+    }
+    Ok(())
 }

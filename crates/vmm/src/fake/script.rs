@@ -34,6 +34,8 @@ pub enum Call {
     RemoveOverlay,
     /// To merge frozen overlays.
     FlattenDisk,
+    /// To write no larger files.
+    LimitFiles,
     /// To answer again after a silence.
     Resync,
     /// To load the commands of the pause window.
@@ -50,7 +52,7 @@ pub enum Call {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Start,
         Self::Adopt,
         Self::ExitWatch,
@@ -64,6 +66,7 @@ impl Call {
         Self::AddOverlay,
         Self::RemoveOverlay,
         Self::FlattenDisk,
+        Self::LimitFiles,
         Self::Resync,
         Self::LoadPause,
         Self::Stop,
@@ -87,6 +90,7 @@ impl Call {
             Self::AddOverlay => "add_overlay",
             Self::RemoveOverlay => "remove_overlay",
             Self::FlattenDisk => "flatten_disk",
+            Self::LimitFiles => "limit_files",
             Self::Resync => "resync",
             Self::LoadPause => "load_pause",
             Self::Stop => "stop",

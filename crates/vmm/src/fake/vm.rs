@@ -205,9 +205,19 @@ impl Vm for FakeVm {
             return Ok(false);
         }
         let top = overlays.pop();
+        self.machine
+            .merge(overlays, &merged.path)
+            .map_err(|source| VmmError::file("merge into", &merged.path, source))?;
         *overlays = std::iter::once(merged).chain(top).collect();
         self.keep_disk();
         Ok(true)
+    }
+
+    fn limit_files(&mut self, most: ByteCount) -> Result<(), VmmError> {
+        self.asked(Call::LimitFiles)?;
+        let started_with = self.spec.confinement.file_max;
+        self.machine.state().file_max = Some(started_with.map_or(most, |had| had.min(most)));
+        Ok(())
     }
 
     fn is_in_sync(&self) -> bool {

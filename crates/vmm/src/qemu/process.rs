@@ -8,14 +8,16 @@ use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
 use forkd_sys::{confine, shim_wire};
 use forkd_types::ByteCount;
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Gid, Uid};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 
 use super::args::{self, Listeners};
 use super::jail;
@@ -192,6 +194,21 @@ impl Process {
         self.cgroup.as_ref().and_then(Cgroup::memory_limit_reached)
     }
 
+    /// Changes the size of files that the process may write, up to what it was started with. Its
+    /// filter lets it ask for limits, and not change them.
+    pub(crate) fn limit_files(&self, most: ByteCount, user: Option<u32>) -> Result<(), VmmError> {
+        let limits = format!("/proc/{}/limits", self.pid.as_raw_nonzero());
+        let limited = fs::read_to_string(&limits).and_then(|text| {
+            // More than that needs a privilege.
+            let maximum = largest_file(&text);
+            let current = maximum.map_or(most.get(), |maximum| maximum.min(most.get()));
+            let limit = Rlimit { current: Some(current), maximum };
+            let set = || Ok(rustix::process::prlimit(Some(self.pid), Resource::Fsize, limit)?);
+            user.map_or_else(set, |user| on_behalf_of(user, set))
+        });
+        limited.map(drop).map_err(|source| VmmError::file("limit the VMM in", limits, source))
+    }
+
     /// Kills the process and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         if let Err(errno) = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL)
@@ -337,8 +354,45 @@ fn listen_seqpacket(path: &Path) -> Result<OwnedFd, VmmError> {
     open().map_err(|errno| VmmError::file("listen on", path, errno.into()))
 }
 
+/// Does `work` on a thread whose real user and group are these, which the kernel asks for where
+/// limits of another process are changed. Otherwise that takes `CAP_SYS_RESOURCE`, which a root of
+/// a container lacks. All that the thread may do stays the same, and it ends with the work.
+fn on_behalf_of<T: Send>(
+    user: u32,
+    work: impl FnOnce() -> std::io::Result<T> + Send,
+) -> std::io::Result<T> {
+    let worker = || {
+        rustix::thread::set_thread_res_gid(Gid::from_raw(user), None, None)?;
+        rustix::thread::set_thread_res_uid(Uid::from_raw(user), None, None)?;
+        work()
+    };
+    let died = |_| Err(std::io::Error::other("the thread died"));
+    thread::scope(|scope| scope.spawn(worker).join().unwrap_or_else(died))
+}
+
+/// The hard limit for the size of files in `/proc/PID/limits`. None where there is none.
+fn largest_file(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max file size"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// The end of what a VMM has written, as one line.
 fn tail(output: &[u8]) -> String {
     let end = &output[output.len().saturating_sub(LAST_WORDS_BYTES)..];
     String::from_utf8_lossy(end).trim().escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hard_limit_for_files_is_read_as_the_kernel_writes_it() {
+        let line =
+            |limits: &str| format!("Max cpu time  1  2  seconds\nMax file size {limits} bytes\n");
+        assert_eq!(largest_file(&line("  7      4096 ")), Some(4096));
+        assert_eq!(largest_file(&line("  unlimited unlimited ")), None);
+        let own = std::fs::read_to_string("/proc/self/limits").unwrap();
+        assert_eq!(largest_file(&own), rustix::process::getrlimit(Resource::Fsize).maximum);
+    }
 }

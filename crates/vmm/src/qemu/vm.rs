@@ -207,6 +207,13 @@ impl Vm for QemuVm {
         self.flatten_into(path)
     }
 
+    fn limit_files(&mut self, most: ByteCount) -> Result<(), VmmError> {
+        match &self.spec.confinement.jail {
+            Some(jail) if !self.has_exited() => self.process.limit_files(most, jail.user),
+            _ => Ok(()),
+        }
+    }
+
     fn is_in_sync(&self) -> bool {
         !self.unconfirmed.stopped && self.unconfirmed.strays.is_empty() && !self.owes_reply()
     }
