@@ -1,7 +1,7 @@
 //! The task that owns one link: everything that a sandbox sends and gets.
 //!
-//! Guarantees: each turn is bounded in work and in time, and then requests are heard and another link
-//! gets the thread, however much the guest sends or is sent. Nothing that a guest
+//! Guarantees: each turn is bounded in work and in time, and then requests are heard and another
+//! link gets the thread, however much the guest sends or is sent. Nothing that a guest
 //! sends ends the task. While the link is held nothing is written to it, for 50 ms at most.
 
 use std::cell::RefCell;

@@ -8,6 +8,11 @@ while :; do echo alive; sleep 5; done > /dev/ttyS0 &
 . /payload/environment
 code=0
 while read -r test; do /bin/sh -c "/payload/$test" < /dev/null || code=$?; done < /payload/tests
+if [ "$code" != 0 ]; then
+    echo "KVM tier: kernel"
+    cat /sys/devices/system/clocksource/clocksource0/current_clocksource
+    dmesg | tail -n 40
+fi
 echo "KVM tier: exit code $code"
 sync
 reboot() { echo 1 > /proc/sys/kernel/sysrq; echo b > /proc/sysrq-trigger; }

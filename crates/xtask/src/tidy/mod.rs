@@ -45,6 +45,19 @@ const HIDDEN_FOLDERS: [&str; 2] = [".ci", ".github"];
 
 /// Prints all findings; the exit code tells whether there were any.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
+    let findings = findings(workspace)?;
+    for finding in &findings {
+        say(&finding.to_string());
+    }
+    if findings.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(&format!("tidy: {} findings", findings.len()));
+    Ok(ExitCode::FAILURE)
+}
+
+/// All findings, by file and line.
+fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     let packages = metadata(workspace)?.packages;
     let mut findings = imports::check(workspace, &packages)?;
     findings.extend(circles::check(workspace, &packages));
@@ -59,14 +72,7 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<ExitCode> {
         }
     }
     findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
-    for finding in &findings {
-        say(&format!("{}:{}: {}", finding.file, finding.line, finding.message));
-    }
-    if findings.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    say(&format!("tidy: {} findings in {} files", findings.len(), files.len()));
-    Ok(ExitCode::FAILURE)
+    Ok(findings)
 }
 
 fn check_file(path: &str, text: &str) -> Vec<Finding> {
@@ -116,6 +122,13 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_project_keeps_to_its_rules() {
+        let findings = findings(&Workspace::find().unwrap()).unwrap();
+        let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
+        assert!(lines.is_empty(), "{}", lines.join("\n"));
+    }
 
     #[test]
     fn generated_and_hidden_folders_are_not_searched() {

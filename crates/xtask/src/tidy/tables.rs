@@ -20,6 +20,11 @@ const PHASES: [(&str, &str, &str); 2] = [
     ("BranchPhase", "crates/types/src/branch.rs", BRANCH),
     ("StartPhase", "crates/types/src/start.rs", START),
 ];
+/// Operations and events, and what lists them.
+const OPERATIONS: &str = "docs/operations.md";
+const KINDS: &str = "crates/types/src/kind.rs";
+/// The index of the documents.
+const INDEX: &str = "docs/README.md";
 /// Every option of the command line.
 const OPTIONS: &str = "docs/reference/cli.md";
 
@@ -58,7 +63,31 @@ pub(super) fn check(workspace: &Workspace, files: &[PathBuf]) -> Vec<Finding> {
     let options = read(OPTIONS);
     let options = options.split_whitespace().map(str::to_owned).collect();
     findings.extend(missing(LIMITS, OPTIONS, &options, &named));
+    let (text, kinds) = (read(OPERATIONS), read(KINDS));
+    for (type_name, heading) in [("OperationKind", "Operations"), ("EventType", "Events")] {
+        let named = words_of(first_cells(&text, heading));
+        let mut known = phases(type_name, &kinds);
+        if known.is_empty() {
+            known.insert(format!("each of {type_name}"));
+        }
+        findings.extend(missing(OPERATIONS, heading, &named, &known));
+    }
+    findings.extend(missing(INDEX, "the index", &links(&read(INDEX)), &pages(files)));
     findings
+}
+
+/// Every page of the documents but the index, relative to it.
+fn pages(files: &[PathBuf]) -> BTreeSet<String> {
+    let pages = files.iter().filter_map(|path| path.strip_prefix("docs").ok());
+    let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let names = pages.map(|path| path.to_string_lossy().into_owned());
+    names.filter(|name| name != "README.md").collect()
+}
+
+/// What a page has links to, without the places within.
+fn links(page: &str) -> BTreeSet<String> {
+    let targets = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    targets.map(str::to_owned).collect()
 }
 
 /// What is not in a list that should be.
@@ -177,6 +206,14 @@ mod tests {
         let found = differences("p", "the list", &set(&["a", "x"]), &set(&["a", "b"]));
         let messages: Vec<_> = found.iter().map(|finding| finding.message.as_str()).collect();
         assert_eq!(messages, ["b is missing in the list", "x is in the list, and nowhere else"]);
+    }
+
+    #[test]
+    fn links_are_read_without_the_places_within_and_pages_without_the_index() {
+        let page = "[a](a.md) [b](b/c.md#place), [d](#here)";
+        assert_eq!(links(page), set(&["a.md", "b/c.md", ""]));
+        let files = ["docs/a.md", "docs/README.md", "docs/b/c.md", "docs/x.png", "README.md"];
+        assert_eq!(pages(&files.map(PathBuf::from)), set(&["a.md", "b/c.md"]));
     }
 
     #[test]
