@@ -40,6 +40,11 @@ impl Asked {
         if stand_of(sandbox.state) == Stand::Gone { Err(unknown()) } else { Ok(sandbox) }
     }
 
+    /// Whether a template's name stands for a tag.
+    pub(super) fn is_alias(&self, said: &str) -> bool {
+        self.shared.templates.contains_key(said.strip_suffix(":default").unwrap_or(said))
+    }
+
     /// The snapshot that a template's name means: an alias, or a tag. A snapshot's id ends with
     /// `:default`.
     pub(super) fn template(&self, said: &str) -> Result<SnapshotTag, Failure> {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::asked::{Asked, Body, Said, to_the_end};
 use super::fork::{FORK_TAG, random_tag};
 use super::list::{newest_page, page_limit};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::id;
 
 #[derive(Debug, Default, Deserialize)]
@@ -89,10 +89,20 @@ pub(super) async fn list(
     Ok((next, Json(page)))
 }
 
-/// What was started from it runs on.
+/// What was started from it runs on. A template, and what stands for one, is its builder's to
+/// remove: others start sandboxes from it.
 pub(super) async fn remove(asked: Asked, Path(said): Said) -> Result<StatusCode, Failure> {
     let tag = asked.template(&said)?;
     let engine = asked.engine.clone();
+    let is_snapshot = engine.snapshot(&tag).is_ok_and(|found| found.branched_from.is_some());
+    if !is_snapshot || asked.is_alias(&said) {
+        let shown = tag.shown_to(engine.caller().owner());
+        let text = format!(
+            "'{shown}' is a template, not a snapshot of a sandbox; remove it with \
+             `forkd snapshot rm {shown}`"
+        );
+        return Err(Failure::new(Kind::PermissionDenied, text));
+    }
     to_the_end(async move { engine.delete_snapshot(&tag, DeletePolicy::Force).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

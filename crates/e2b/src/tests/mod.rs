@@ -291,6 +291,23 @@ async fn forks_are_sandboxes_of_their_own_and_leave_no_snapshot() {
 }
 
 #[tokio::test]
+async fn a_snapshot_of_a_sandbox_is_removed_and_a_template_is_not() {
+    let lab = Lab::new().await;
+    let (id, _) = lab.sandbox(json!({})).await;
+    let named = json!({"name": "mine"});
+    let made = lab.control(&format!("POST /sandboxes/{id}/snapshots"), named).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    for template in ["base", "small", "small%3Adefault"] {
+        let refused = lab.control(&format!("DELETE /templates/{template}"), Value::Null).await;
+        assert_eq!(refused.status, 403, "{template}: {}", refused.body);
+        assert!(refused.body.to_string().contains("forkd snapshot rm small"), "{}", refused.body);
+    }
+    assert_eq!(lab.engine.snapshots().len(), 2);
+    assert_eq!(lab.control("DELETE /templates/mine%3Adefault", Value::Null).await.status, 204);
+    assert_eq!(lab.engine.snapshots().len(), 1, "the template");
+}
+
+#[tokio::test]
 async fn a_file_is_written_with_a_signature_and_not_with_that_of_another_path() {
     let lab = Lab::new().await;
     let (_, token) = lab.sandbox(json!({})).await;
