@@ -25,7 +25,7 @@ use smoltcp::wire::{
 };
 
 pub(crate) const HEADER: usize = 14;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Why a connection was not made, or has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
