@@ -19,7 +19,11 @@ use crate::process::Processes;
 use crate::sync::lock;
 
 /// How long interrupted code has to end by itself before the interpreter is killed.
-const INTERRUPT_GRACE: Duration = Duration::from_secs(1);
+const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
+
+/// Until it is interrupted again. An interrupt has no effect while the interpreter takes the code
+/// up, or is within the loop of its tasks.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(500);
 
 /// What is still taken of the output of background threads after the code ended.
 const LATE_BYTES_MAX: usize = 1024 * 1024;
@@ -220,7 +224,7 @@ enum Phase {
     /// It has time.
     Running { until: Option<Instant> },
     /// It was interrupted, and has a little time to notice.
-    Interrupted { until: Instant },
+    Interrupted { again: Instant, until: Instant },
     /// The interpreter was killed.
     Killed,
 }
@@ -346,12 +350,17 @@ impl<'a> Turn<'a> {
                 if timed_out || self.cancelled {
                     self.timed_out = timed_out;
                     self.service.processes.signal_group(interpreter.pid(), SIGINT);
-                    self.phase = Phase::Interrupted { until: now + INTERRUPT_GRACE };
+                    let (again, until) = (now + INTERRUPT_AGAIN, now + INTERRUPT_GRACE);
+                    self.phase = Phase::Interrupted { again, until };
                 }
             }
-            Phase::Interrupted { until } if now >= until => {
+            Phase::Interrupted { until, .. } if now >= until => {
                 self.service.processes.signal_group(interpreter.pid(), SIGKILL);
                 self.phase = Phase::Killed;
+            }
+            Phase::Interrupted { again, until } if now >= again => {
+                self.service.processes.signal_group(interpreter.pid(), SIGINT);
+                self.phase = Phase::Interrupted { again: now + INTERRUPT_AGAIN, until };
             }
             Phase::Interrupted { .. } | Phase::Killed => {}
         }
@@ -372,7 +381,7 @@ impl<'a> Turn<'a> {
         }
         let until = match self.phase {
             Phase::Running { until } => until,
-            Phase::Interrupted { until } => Some(until),
+            Phase::Interrupted { again, until } => Some(again.min(until)),
             Phase::Killed => None,
         };
         wait_until(&mut fds, until);

@@ -283,6 +283,20 @@ async fn eval_out_of_time_is_interrupted_and_keeps_its_state() {
 }
 
 #[tokio::test]
+async fn an_interrupt_without_effect_is_repeated_before_the_state_is_lost() {
+    let local = LocalAgent::start();
+    let agent = local.greet().await;
+    let deaf_once = "import signal, time\ncalls = 0\ndef once(*_):\n    global calls\n    calls += 1\n    \
+                     if calls > 1: raise KeyboardInterrupt\nsignal.signal(signal.SIGINT, once)\nNone";
+    assert_eq!(agent.eval(python(deaf_once)).await.unwrap().error, None);
+    let code = "while True: time.sleep(0.01)".to_owned();
+    let timeout = Duration::from_millis(300);
+    let output = agent.eval(EvalRequest { code, timeout }).await.unwrap();
+    assert!(output.timed_out && !output.state_lost, "{output:?}");
+    assert_eq!(agent.eval(python("calls")).await.unwrap().result.as_deref(), Some("2"));
+}
+
+#[tokio::test]
 async fn eval_that_resists_is_killed_and_says_that_its_state_is_lost() {
     let local = LocalAgent::start();
     let agent = local.greet().await;
