@@ -7,7 +7,8 @@
 //! read-only file system apart from the daemon's directories, devices as the udev rule gives them,
 //! cgroups that were delegated, and system calls that are counted and compared with the unit's
 //! filter. Root gives the commands. The session does not run under systemd: that the daemon is
-//! restarted, `DeviceAllow=`, `RestrictNamespaces=` and `IPAddressDeny=` are not shown here. Breaks
+//! restarted, `DeviceAllow=`, `RestrictNamespaces=` and what `IPAddressDeny=` does are not shown
+//! here. Breaks
 //! when the unit lacks something, or the filter a system call.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +95,8 @@ fn systemd_understands_the_units_and_finds_them_confined() {
         ("RuntimeDirectoryPreserve", "yes"),
         ("OOMPolicy", "continue"),
         ("Delegate", "memory cpu pids io"),
+        // A host's metadata and its neighbours, whatever a policy says.
+        ("IPAddressDeny", "link-local multicast"),
     ] {
         assert_eq!(unit[name], [value], "{name}");
     }

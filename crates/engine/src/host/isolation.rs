@@ -57,6 +57,9 @@ pub(super) fn isolated(
     match qemu::with_launcher(tools.clone(), launcher, accelerator, root) {
         Ok(tools) => {
             let isolation = reached_by(&tools);
+            if isolation == Isolation::Namespaces {
+                tracing::info!("VMMs have this daemon's user: only root can give each its own");
+            }
             Ok((tools, isolation))
         }
         Err(error) if config.isolation == IsolationPolicy::Best => {
