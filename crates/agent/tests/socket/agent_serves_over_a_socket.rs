@@ -286,8 +286,14 @@ async fn eval_out_of_time_is_interrupted_and_keeps_its_state() {
 async fn an_interrupt_without_effect_is_repeated_before_the_state_is_lost() {
     let local = LocalAgent::start();
     let agent = local.greet().await;
-    let deaf_once = "import signal, time\ncalls = 0\ndef once(*_):\n    global calls\n    calls += 1\n    \
-                     if calls > 1: raise KeyboardInterrupt\nsignal.signal(signal.SIGINT, once)\nNone";
+    let deaf_once = "import signal, time
+calls = 0
+def once(*_):
+    global calls
+    calls += 1
+    if calls > 1: raise KeyboardInterrupt
+signal.signal(signal.SIGINT, once)
+None";
     assert_eq!(agent.eval(python(deaf_once)).await.unwrap().error, None);
     let code = "while True: time.sleep(0.01)".to_owned();
     let timeout = Duration::from_millis(300);
