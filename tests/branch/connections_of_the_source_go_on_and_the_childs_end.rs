@@ -1,7 +1,7 @@
 //! Goal: over branches of a source with 50 connections no byte of the source's is lost, doubled or
 //! changed, and none of its connections ends. In a child every one of them ends, soon, whether it
 //! was idle, half closed by either side, from outside, of IPv6, or full of data. So do the source's
-//! when it is rolled back.
+//! when it is rolled back. The child's addresses and routes are its source's.
 //!
 //! Method: numbers that count up, in both directions, which each receiver compares; what is idle
 //! speaks at the end. A thread in the guest notes the time every few milliseconds, so the notes of
@@ -27,6 +27,9 @@ const HALF_CLOSED: usize = 5;
 const INBOUND: usize = 8;
 const COUNTING: usize = 2;
 const ALL: usize = IDLE + IPV6 + 2 * HALF_CLOSED + INBOUND + 2 * COUNTING;
+
+/// In the guest: its hardware address, its routes, its IPv6 addresses, its resolver.
+const PLACE: &str = "cd /proc/net; cat /sys/class/net/eth0/address route if_inet6 /etc/resolv.conf";
 
 /// In the guest: the connections, those who count, and who watches.
 const TOOLS: &str = r#"
@@ -226,6 +229,8 @@ async fn play_branches(branches: usize) {
         inbound.push(stream);
     }
     assert_eq!(source.eval("len(watched)").await, ALL.to_string());
+    let place = source.sh(PLACE).await;
+    assert!(place.contains("02:66:6f:72:6b:02") && place.contains("nameserver"), "{place}");
     let (mut all, mut firsts, mut last) = (Vec::new(), Vec::new(), None);
     for _ in 0..branches {
         let (tag, mut children) = source.branch_into(1).await;
@@ -233,6 +238,7 @@ async fn play_branches(branches: usize) {
         let (ends, first) = ends(&source, &child).await;
         all.extend(ends);
         firsts.push(first);
+        assert_eq!(child.sh(PLACE).await, place, "where the child is in the network");
         child.remove().await;
         lab.wait_durable(&tag).await;
         last = Some(tag);
