@@ -78,13 +78,8 @@ impl Branches {
         let operation = self.begin_merge(handle, "merge the disk");
         let inherited = self.inherited(machine);
         self.let_merge(handle, machine);
-        machine.expected = Some(merged.clone());
-        // Before the VMM can name it: a later daemon takes over no VMM that names others.
-        let flattened = self.sandboxes.record(handle, machine).and_then(|()| {
-            let flattened = machine.vm.flatten_disk(files.overlay(&merged));
-            Ok(flattened?)
-        });
-        machine.expected = None;
+        let flattened =
+            self.give_overlay(handle, machine, &merged, |vm, path| vm.flatten_disk(path));
         operation.finish(&flattened);
         match flattened {
             Ok(true) => {

@@ -1,7 +1,10 @@
 //! The overlay that a source goes on in: made before the pause, and put in its place afterwards.
 
+use std::path::PathBuf;
+
 use forkd_store::FileSet;
-use forkd_vmm::DiskOverlay;
+use forkd_types::OverlayId;
+use forkd_vmm::{DiskOverlay, Vm, VmmError};
 
 use super::Branches;
 use crate::EngineError;
@@ -20,14 +23,7 @@ impl Branches {
         let Some(bytes) = machine.disk else { return Ok(None) };
         let files = &self.snapshots.files;
         let id = files.create_overlay(bytes)?;
-        // Before the VMM can name it: a later daemon takes over no VMM that names others.
-        machine.expected = Some(id.clone());
-        let added = self.sandboxes.record(handle, machine).and_then(|()| {
-            let added = machine.vm.add_overlay(files.overlay(&id));
-            Ok(added?)
-        });
-        machine.expected = None;
-        match added {
+        match self.give_overlay(handle, machine, &id, |vm, path| vm.add_overlay(path)) {
             Ok(node) => {
                 files.claim_also(handle.id(), FileSet::new([], [id.clone()]));
                 machine.standby = Some(StandbyOverlay { id, node: node.clone() });
@@ -38,6 +34,24 @@ impl Branches {
                 Err(error)
             }
         }
+    }
+
+    /// Gives the VMM an overlay. It is written down before the VMM can name it: a later daemon
+    /// takes over no VMM that names others.
+    pub(super) fn give_overlay<T>(
+        &self,
+        handle: &SandboxHandle,
+        machine: &mut Machine,
+        id: &OverlayId,
+        give: impl FnOnce(&mut dyn Vm, PathBuf) -> Result<T, VmmError>,
+    ) -> Result<T, EngineError> {
+        machine.expected = Some(id.clone());
+        let given = self.sandboxes.record(handle, machine).and_then(|()| {
+            let given = give(machine.vm.as_mut(), self.snapshots.files.overlay(id));
+            Ok(given?)
+        });
+        machine.expected = None;
+        given
     }
 
     /// Closes the overlay that stands by, if one does. Tells whether none stands by any more.
