@@ -74,9 +74,10 @@ const SILENCE: Row = [
     Failed("did not answer `blockdev-snapshot`"),
     Failed("did not answer `cont`"),
     Failed("did not answer `cont`"),
-    Durable,
-    Durable,
-    Durable,
+    // Nobody can tell whether it still writes to the disk of the snapshot.
+    Failed("did not answer `blockdev-reopen`"),
+    Failed("did not answer `blockdev-reopen`"),
+    Durable,                            // publish
 ];
 
 /// No phase needs the guest agent to answer.

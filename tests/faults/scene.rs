@@ -74,7 +74,7 @@ impl AgentSwitch {
     /// Asks for it, once the agent can be asked.
     fn turn_off(&self, seconds: &str) {
         let (engine, sandbox) = (self.engine.clone(), self.sandbox.clone());
-        let command = format!("echo {seconds} > /tmp/die.new; mv /tmp/die.new /tmp/die");
+        let command = format!("echo {seconds} > /tmp/die");
         self.runtime.spawn(async move {
             // Its answer may not come: the agent is dead then.
             engine.exec(&sandbox, ExecRequest::new(["/bin/sh", "-c", &command])).await.ok();
@@ -115,16 +115,16 @@ impl AgentSwitch {
 /// What the guest's console says of it.
 const AGENT_STOPPED: &str = "the agent stands still";
 
-/// Stops PID 1 for as many seconds as `/tmp/die` says. It cannot be stopped by a signal, but as the
-/// only member of a cgroup, together with what it starts later.
+/// Stops PID 1 for as many seconds as the pipe `/tmp/die` says. It cannot be stopped by a signal,
+/// but as the only member of a cgroup, together with what it starts later.
 pub(crate) const FREEZER: &str = "mkdir -p /tmp/cg; mount -t cgroup2 none /tmp/cg; \
-    mkdir /tmp/cg/agent; \
-    setsid sh -c 'while :; do if [ -e /tmp/die ]; then n=$(cat /tmp/die); rm /tmp/die; \
+    mkdir /tmp/cg/agent; mkfifo /tmp/die; \
+    setsid sh -c 'while read n < /tmp/die; do \
     echo 1 > /tmp/cg/agent/cgroup.freeze; \
     until grep -q \"frozen 1\" /tmp/cg/agent/cgroup.events; do :; done; \
     echo the agent stands still > /dev/console; sleep $n; \
-    echo 0 > /tmp/cg/agent/cgroup.freeze; fi; \
-    sleep 0.02; done' < /dev/null > /dev/null 2>&1 & \
+    echo 0 > /tmp/cg/agent/cgroup.freeze; \
+    done' < /dev/null > /dev/null 2>&1 & \
     echo 1 > /tmp/cg/agent/cgroup.procs";
 
 impl Saboteur {
@@ -233,10 +233,10 @@ pub(crate) struct Source<'a> {
 
 const DIGEST: &str = "md5sum < /tmp/dirt; md5sum < /srv/dirt";
 /// It counts in memory: a host without space fails the guest's journal, and its file system is
-/// read-only from then on.
+/// read-only from then on. Each step starts a program, which is much for an emulated processor.
 const PREPARE: &str = "mkdir -p /srv; dd if=/dev/urandom of=/tmp/dirt bs=1M count=4 2>/dev/null; \
     dd if=/dev/urandom of=/srv/dirt bs=64k count=4 2>/dev/null; sync; \
-    setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > /run/n; sleep 0.02; done' \
+    setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > /run/n; sleep 0.1; done' \
     < /dev/null > /dev/null 2>&1 &";
 
 impl Scene {
@@ -267,7 +267,7 @@ impl Scene {
         let lab = lab.await;
         // Only a fault that has to do with disks needs one.
         let image = match fault {
-            Fault::HotFull | Fault::VmmKilled => ("tiny", 128),
+            Fault::HotFull => ("tiny", 128),
             _ => ("python", 256),
         };
         Self { lab, saboteur, small, image, fault }

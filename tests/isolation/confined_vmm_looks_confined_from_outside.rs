@@ -1,15 +1,15 @@
 //! Goal: every thread of every VMM has a user of its own, no capability, a filter of system calls,
 //! namespaces unlike the daemon's and its siblings', and no descriptor but its own, of each kind as
 //! many as it needs; for as long as it lives.
-//! Method: `/proc`, of fresh children, after a branch, after a rollback, and after another daemon
-//! has taken them over.
+//! Method: `/proc`, of the VMM of a template that boots, of fresh children, after a branch, after a
+//! rollback, and after another daemon has taken them over.
 //! Broken by: a thread that began before the filter, a descriptor that is inherited.
 
 use std::time::{Duration, Instant};
 
 use forkd_testkit::audit::{descriptors, golden_descriptors, violations};
 use forkd_testkit::{Guest, Lab, SOON, block_on};
-use forkd_types::{Isolation, SandboxId};
+use forkd_types::{Isolation, SandboxId, SnapshotTag};
 
 use crate::prisoner::pid;
 
@@ -34,6 +34,29 @@ async fn all_hold(lab: &Lab, when: &str, branched: &[&SandboxId]) {
     }
 }
 
+/// A template, whose VMM is looked at while its guest boots.
+async fn built_and_looked_at(lab: &Lab) -> SnapshotTag {
+    let tag: SnapshotTag = "tiny-128".parse().unwrap();
+    let looked = async {
+        let begun = Instant::now();
+        loop {
+            // It is there before it is confined.
+            if let [pid] = lab.vmm_pids()[..] {
+                let found = violations(pid, &[std::process::id()], Isolation::Full);
+                let (open, golden) = (descriptors(pid), golden_descriptors(false));
+                if found.is_empty() && open == golden {
+                    return;
+                }
+                assert!(begun.elapsed() < SOON, "{found:#?}, {open:#?}");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let (built, ()) = tokio::join!(lab.build(&tag, "tiny", 128), looked);
+    built.unwrap();
+    tag
+}
+
 #[test]
 fn a_vmm_stays_confined_over_branch_rollback_and_another_daemon() {
     block_on(async {
@@ -42,7 +65,7 @@ fn a_vmm_stays_confined_over_branch_rollback_and_another_daemon() {
         })
         .await;
         assert_eq!(first.engine.isolation(), Isolation::Full);
-        let tag = first.template("tiny", 128).await;
+        let tag = built_and_looked_at(&first).await;
         let guest = first.one(&tag).await;
         first.wait_until("a VMM stands by", || first.engine.standby_pids().len() == 1).await;
         let [stood_by] = first.engine.standby_pids()[..] else { panic!("two stand by") };

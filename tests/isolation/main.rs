@@ -4,11 +4,14 @@
 
 mod aims;
 mod confined_vmm_looks_confined_from_outside;
+mod disk_of_a_snapshot_stays_as_it_was;
 mod disks_of_guests_are_read_by_a_confined_program;
 mod each_step_of_the_launcher_is_needed;
 mod gateway_looks_confined_from_outside;
 mod limits_hold_for_a_vmm_that_was_taken_over;
+mod lying_monitor;
 mod ordinary_user;
 mod prisoner;
 mod taken_over_vmm_reaches_nothing;
 mod vmm_of_an_ordinary_user_reaches_nothing;
+mod vmm_that_lies_about_its_disk_is_refused;

@@ -1,5 +1,6 @@
 //! Sandboxes whose VMMs have the library that tries what a hostile VMM would try.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use forkd_engine::IsolationPolicy;
@@ -82,4 +83,23 @@ pub(crate) fn cgroup(pid: u32, controller: &str) -> PathBuf {
 /// The process of a sandbox's VMM.
 pub(crate) fn pid(lab: &Lab, guest: &Guest<'_>) -> u32 {
     lab.engine.sandbox(&guest.id).unwrap().pid.unwrap()
+}
+
+/// The overlay that a sandbox writes to, by its inode and on the host.
+pub(crate) fn top_overlay(lab: &Lab, guest: &Guest<'_>) -> (PathBuf, u64) {
+    let writable = |descriptor: &std::fs::DirEntry| {
+        let info = descriptor.path().to_string_lossy().replace("/fd/", "/fdinfo/");
+        let info = std::fs::read_to_string(info).unwrap_or_default();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap_or_default();
+        u32::from_str_radix(flags.trim(), 8).is_ok_and(|flags| flags & 3 == 2)
+    };
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", pid(lab, guest))).unwrap().flatten();
+    let overlays = descriptors.filter(writable).filter_map(|descriptor| {
+        let name = std::fs::read_link(descriptor.path()).ok()?.file_name()?.to_owned();
+        let path = lab.config().state_dir.join("overlays").join(name);
+        path.is_file().then_some(path)
+    });
+    let overlays: Vec<PathBuf> = overlays.collect();
+    let [overlay] = &overlays[..] else { panic!("it writes to {overlays:?}") };
+    (overlay.clone(), std::fs::metadata(overlay).unwrap().ino())
 }

@@ -8,9 +8,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -27,6 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const TORN: &[u8] = b"torn";
 /// Threads that are asked for at most.
 const THREADS_MAX: usize = 2000;
+
+/// Numbers of descriptors are smaller.
+const DESCRIPTORS_MAX: RawFd = 1024;
 
 /// A layer's descriptor, which a hostile VMM would keep.
 static LAYER: Mutex<Option<OwnedFd>> = Mutex::new(None);
@@ -112,6 +115,8 @@ fn ask(name: &str, argument: &str) -> io::Result<String> {
         "spin" => spin(argument).map(done),
         "take_memory" => take_memory(argument).map(done),
         "extend" => extend(argument).map(done),
+        "keep_writable" => keep_writable().map(|count| count.to_string()),
+        "write_descriptors" => write_descriptors(argument).map(|count| count.to_string()),
         "layer_mode" => layer(|file| file.set_permissions(fs::Permissions::from_mode(0o666))),
         "layer_write" => layer(|file| file.write_all_at(TORN, 0)),
         "layer_reopen" => reopen_layer().map(done),
@@ -136,6 +141,42 @@ fn reopen_layer() -> io::Result<()> {
         format!("/proc/self/fd/{}", layer.as_ref().ok_or(io::ErrorKind::NotFound)?.as_raw_fd());
     *layer = Some(OpenOptions::new().write(true).open(path)?.into());
     Ok(())
+}
+
+/// Copies of the descriptors of this process that are files open for writing.
+fn writable() -> Vec<File> {
+    let is_writable = |number: &RawFd| {
+        // SAFETY: it only asks for flags; a number that means nothing is an error.
+        let flags = unsafe { libc::fcntl(*number, libc::F_GETFL) };
+        flags != -1 && flags & libc::O_ACCMODE != libc::O_RDONLY
+    };
+    // All of them first: a copy is one more.
+    let numbers: Vec<RawFd> = (0..DESCRIPTORS_MAX).filter(is_writable).collect();
+    let copies = numbers.into_iter().filter_map(|number| {
+        // SAFETY: it was open just now, and what took its place meanwhile is a descriptor as well.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        descriptor.try_clone_to_owned().ok().map(File::from)
+    });
+    copies.filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file())).collect()
+}
+
+/// Keeps a copy of each of them for good. Gives how many those are.
+fn keep_writable() -> io::Result<usize> {
+    let files = writable();
+    let count = files.len();
+    std::mem::forget(files);
+    Ok(count)
+}
+
+/// Writes to the file with that inode through each of them, behind its end. Fails if none is of it.
+fn write_descriptors(inode: &str) -> io::Result<usize> {
+    let inode = number(inode)? as u64;
+    let is_it = |file: &File| file.metadata().is_ok_and(|metadata| metadata.ino() == inode);
+    let files: Vec<File> = writable().into_iter().filter(is_it).collect();
+    for file in &files {
+        file.write_all_at(TORN, file.metadata()?.len())?;
+    }
+    if files.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(files.len()) }
 }
 
 /// Writes a few bytes into the memory of another process.

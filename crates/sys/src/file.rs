@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
 
@@ -70,6 +70,38 @@ pub fn take_back(file: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// `F_SETSIG` of `fcntl.h`.
+const SET_SIGNAL: libc::c_int = 10;
+
+/// Whether somebody has a file open for writing, or mapped so, whoever that is. Nothing where the
+/// file system cannot tell. `file` is open for reading, and this process's own.
+///
+/// The kernel gives a lease for reading only on a file that nobody can write through what is open.
+///
+/// # Errors
+/// What the kernel says.
+pub fn has_writers(file: &File) -> io::Result<Option<bool>> {
+    let lease = |kind: libc::c_int| {
+        // SAFETY: fcntl with these commands takes an integer and touches no memory.
+        let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+        if result == -1 { Err(Errno::from_io_error(&io::Error::last_os_error())) } else { Ok(()) }
+    };
+    // Who opened the file for writing during the lease would have this process told, by a signal
+    // that ends it unless another is asked for.
+    // SAFETY: as above.
+    unsafe { libc::fcntl(file.as_raw_fd(), SET_SIGNAL, libc::SIGURG) };
+    match lease(libc::F_RDLCK) {
+        Ok(()) => lease(libc::F_UNLCK).map(|()| Some(false)).map_err(to_io),
+        Err(Some(Errno::AGAIN)) => Ok(Some(true)),
+        Err(Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS)) => Ok(None),
+        Err(errno) => Err(to_io(errno)),
+    }
+}
+
+fn to_io(errno: Option<Errno>) -> io::Error {
+    errno.map_or_else(|| io::ErrorKind::Other.into(), io::Error::from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +117,36 @@ mod tests {
         for wrong in [link.as_path(), directory.path(), Path::new("/dev/null")] {
             assert!(open_regular(wrong).is_err(), "{}", wrong.display());
         }
+    }
+
+    #[test]
+    fn who_can_write_a_file_is_found_by_descriptor_copy_and_mapping() {
+        use std::os::fd::AsRawFd as _;
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let read = open_regular(&path).unwrap();
+        let _other = open_regular(&path).unwrap();
+        assert_eq!(has_writers(&read).unwrap(), Some(false));
+        let written = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let copy = written.try_clone().unwrap();
+        // SAFETY: a new mapping of a file that only this test has; it is not read or written.
+        let mapped = unsafe {
+            let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, written.as_raw_fd());
+            libc::mmap(std::ptr::null_mut(), 4096, protection, libc::MAP_SHARED, fd, 0)
+        };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        assert_eq!(has_writers(&read).unwrap(), Some(true));
+        drop(written);
+        assert_eq!(has_writers(&read).unwrap(), Some(true), "a copy is open");
+        drop(copy);
+        assert_eq!(has_writers(&read).unwrap(), Some(true), "it is mapped");
+        // SAFETY: the mapping is this test's, and nothing uses it.
+        assert_eq!(unsafe { libc::munmap(mapped, 4096) }, 0);
+        assert_eq!(has_writers(&read).unwrap(), Some(false));
+        // No lease is left: it would hold up who opens the file for writing.
+        std::fs::write(&path, "x").unwrap();
     }
 
     #[test]

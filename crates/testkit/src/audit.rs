@@ -9,8 +9,9 @@ use forkd_types::Isolation;
 /// Users of VMMs.
 const USERS: std::ops::RangeInclusive<u32> = 0x7000_0000..=0x7fff_ffff;
 const NAMESPACES: [&str; 6] = ["ipc", "mnt", "net", "pid", "user", "uts"];
-/// Filters of a VMM: two of the preload library, and QEMU's own.
+/// Filters of a VMM: two of the preload library, and QEMU's own, which `qemu-img` has not.
 const FILTERS: &str = "3";
+const FILTERS_OF_IMG: &str = "2";
 /// Connections of the daemon to a VMM that a branch opens: they stay.
 const OF_A_BRANCH: usize = 4;
 
@@ -18,7 +19,21 @@ const OF_A_BRANCH: usize = 4;
 /// must have nothing in common with.
 #[must_use]
 pub fn violations(pid: u32, others: &[u32], level: Isolation) -> Vec<String> {
-    let mut found = of_threads(pid, level);
+    let mut found = of_process(pid, others, level, FILTERS);
+    if level == Isolation::Full {
+        of_cgroups(pid, &mut found);
+    }
+    found
+}
+
+/// The same of a `qemu-img` that has no cgroup, at the level [`Isolation::Full`].
+#[must_use]
+pub fn violations_of_img(pid: u32, others: &[u32]) -> Vec<String> {
+    of_process(pid, others, Isolation::Full, FILTERS_OF_IMG)
+}
+
+fn of_process(pid: u32, others: &[u32], level: Isolation, filters: &str) -> Vec<String> {
+    let mut found = of_threads(pid, level, filters);
     let user = |pid: u32| field(Path::new(&format!("/proc/{pid}")), "Uid");
     for other in others {
         if level == Isolation::Full && user(*other) == user(pid) {
@@ -33,23 +48,20 @@ pub fn violations(pid: u32, others: &[u32], level: Isolation) -> Vec<String> {
     }
     of_mounts(pid, &mut found);
     of_limits(pid, level, &mut found);
-    if level == Isolation::Full {
-        of_cgroups(pid, &mut found);
-    }
     found.sort();
     found.dedup();
     found
 }
 
 /// What threads of a VMM have that they may not have.
-fn of_threads(pid: u32, level: Isolation) -> Vec<String> {
+fn of_threads(pid: u32, level: Isolation, wanted: &str) -> Vec<String> {
     each_thread(pid, |thread, found| {
         of_thread(thread, found);
         if level == Isolation::Full {
             of_ids(thread, found);
         }
         let filters = field(thread, "Seccomp_filters");
-        if filters != FILTERS {
+        if filters != wanted {
             found.push(format!("Seccomp_filters is {filters}"));
         }
     })

@@ -19,14 +19,21 @@ impl Lab {
     /// How many live VMMs name this lab's run directory on their command line.
     #[must_use]
     pub fn vmm_count(&self) -> usize {
+        self.vmm_pids().len()
+    }
+
+    /// The processes of these VMMs.
+    #[must_use]
+    pub fn vmm_pids(&self) -> Vec<u32> {
         let run = self.config().run_dir.to_string_lossy().into_owned();
         let entries = fs::read_dir("/proc").expect("/proc").flatten();
-        let command_line = |entry: fs::DirEntry| fs::read(entry.path().join("cmdline")).ok();
-        entries
-            .filter_map(command_line)
-            .map(|line| String::from_utf8_lossy(&line).into_owned())
-            .filter(|line| line.contains("qemu-system") && line.contains(&run))
-            .count()
+        let is_vmm = |entry: &fs::DirEntry| {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            line.contains("qemu-system") && line.contains(&run)
+        };
+        let vmms = entries.filter(is_vmm);
+        vmms.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 
     /// Disk overlays that the VMM of a sandbox has open.

@@ -125,6 +125,15 @@ pub enum VmmError {
         /// What was written down of it.
         given: String,
     },
+    /// A disk overlay of a snapshot is open for writing.
+    #[error(
+        "disk overlay `{}` is open for writing after it was frozen: its VMM has not closed it",
+        path.display()
+    )]
+    StillWritten {
+        /// The overlay.
+        path: PathBuf,
+    },
     /// userfaultfd is not usable.
     #[error(transparent)]
     Userfaultfd(#[from] UffdError),

@@ -127,6 +127,14 @@ pub trait Vm: fmt::Debug + Send {
     /// When the VMM refuses or does not answer.
     fn remove_overlay(&mut self, overlay: &DiskOverlay) -> Result<(), VmmError>;
 
+    /// Lets the VMM close the overlays below its top one for writing, and makes sure that nobody
+    /// has them open so. Those that this has succeeded for are not looked at again. The guest
+    /// runs on.
+    ///
+    /// # Errors
+    /// [`VmmError::StillWritten`]; when the VMM refuses or does not answer. The disk is as before.
+    fn close_frozen_overlays(&mut self) -> Result<(), VmmError>;
+
     /// Fills the blank overlay at `path` with what the frozen overlays hold and puts it in their
     /// place. The guest runs on. Returns whether there was anything to do.
     ///

@@ -53,6 +53,8 @@ impl Context<'_> {
             return Err(EngineError::ChainTooDeep { id: self.handle.id().clone() });
         }
         self.branches.require_disk_quota(self.handle, machine)?;
+        // One that an earlier branch has frozen, or a merge has made, and that could not be closed.
+        machine.vm.close_frozen_overlays()?;
         let snapshots = &self.branches.snapshots;
         let protection = match self.mode {
             BranchMode::Live => Protection::Required,

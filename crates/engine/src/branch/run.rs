@@ -108,6 +108,8 @@ impl Context<'_> {
         self.branches.tally.add_faults(&stats.fault_service);
         self.operation.step(BranchPhase::Seal.name());
         let below = steps.time(BranchPhase::Seal, || {
+            // Before anybody can use the snapshot.
+            machine.vm.close_frozen_overlays()?;
             self.seal_layer(&after.below, after.sink, pages, &after.device_state)
         })?;
         report.phases = steps.times;

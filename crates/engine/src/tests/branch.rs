@@ -89,6 +89,32 @@ async fn a_refusal_anywhere_in_the_window_fails_the_branch_and_the_source_runs_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_its_vmm_does_not_give_up_is_in_no_snapshot_and_keeps_the_source_from_pausing()
+{
+    let lab = Fixture::new().await;
+    let source = lab.child().await;
+    let done = Fault::Delay(Duration::ZERO);
+    // It is asked before the pause, for what earlier branches have left, and after it.
+    for (name, faults) in [("after", vec![done, Fault::Refusal]), ("before", vec![Fault::Refusal])]
+    {
+        lab.script().take_calls();
+        for fault in faults {
+            lab.script().fault(Call::CloseFrozenOverlays, fault);
+        }
+        let error = lab.branch(&source.id, name).await.unwrap_err();
+        assert!(matches!(error, EngineError::Vmm(_)), "{name}: {error}");
+        assert_eq!(lab.engine.snapshot(&tag(name)).unwrap().status, SnapshotStatus::Failed);
+        let paused = lab.script().take_calls().contains(&Call::Stop);
+        assert_eq!(paused, name == "after");
+        assert_eq!(lab.driver.run_state(lab.pid(&source.id)), Some(RunState::Running), "{name}");
+    }
+    lab.write(&source.id, 5);
+    let order = BranchRequest { children: 1, ..request("then") };
+    let branch = lab.engine.branch(&source.id, order).await.unwrap();
+    assert_eq!(lab.word(&branch.children.into_iter().next().unwrap().unwrap().id), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_death_anywhere_in_the_window_is_told_with_its_reason() {
     for call in WINDOW {
         let lab = Fixture::new().await;

@@ -103,7 +103,8 @@ impl Machine {
             .truncate(true)
             .open(spec.ram.path())?;
         file.set_len(spec.memory.get())?;
-        let mut page = vec![0; usize::try_from(PAGE_BYTES).unwrap_or(4096)];
+        let mut page = vec![0_u8; usize::try_from(PAGE_BYTES).unwrap_or(4096)];
+        let zeros = page.clone();
         for mapped in runs {
             let Some(from) = mapped.file else { continue };
             let from = File::from(from.try_clone_to_owned()?);
@@ -111,7 +112,7 @@ impl Machine {
                 let at = (mapped.run.start.get() + number) * PAGE_BYTES;
                 from.read_exact_at(&mut page, at)?;
                 // Holes stay holes.
-                if page.iter().any(|byte| *byte != 0) {
+                if page != zeros {
                     file.write_all_at(&page, at)?;
                 }
             }

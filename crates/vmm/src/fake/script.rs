@@ -32,6 +32,8 @@ pub enum Call {
     AddOverlay,
     /// To close an overlay.
     RemoveOverlay,
+    /// To close frozen overlays for writing.
+    CloseFrozenOverlays,
     /// To merge frozen overlays.
     FlattenDisk,
     /// To write no larger files.
@@ -52,7 +54,7 @@ pub enum Call {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Start,
         Self::Adopt,
         Self::ExitWatch,
@@ -65,6 +67,7 @@ impl Call {
         Self::Pause,
         Self::AddOverlay,
         Self::RemoveOverlay,
+        Self::CloseFrozenOverlays,
         Self::FlattenDisk,
         Self::LimitFiles,
         Self::Resync,
@@ -89,6 +92,7 @@ impl Call {
             Self::Pause => "pause",
             Self::AddOverlay => "add_overlay",
             Self::RemoveOverlay => "remove_overlay",
+            Self::CloseFrozenOverlays => "close_frozen_overlays",
             Self::FlattenDisk => "flatten_disk",
             Self::LimitFiles => "limit_files",
             Self::Resync => "resync",

@@ -197,6 +197,10 @@ impl Vm for FakeVm {
         Ok(())
     }
 
+    fn close_frozen_overlays(&mut self) -> Result<(), VmmError> {
+        self.asked(Call::CloseFrozenOverlays)
+    }
+
     fn flatten_disk(&mut self, path: PathBuf) -> Result<bool, VmmError> {
         self.asked(Call::FlattenDisk)?;
         let merged = DiskOverlay { path, node: self.next_node() };

@@ -59,6 +59,8 @@ impl QemuVm {
             let base = disk.base.clone();
             let (disk, strays) = self.disk_in_use(base)?;
             self.spec.disk = Some(disk);
+            // Nobody knows which of them its earlier owner has seen closed for writing.
+            self.closed.clear();
             // The newest first, because it may use an older one.
             for stray in strays.iter().rev() {
                 self.drop_overlay(stray);

@@ -278,6 +278,21 @@ pub(crate) fn add_frozen_overlay(
     ])
 }
 
+/// All options of a frozen `overlay`, above `below`, for closing it for writing: of its format,
+/// which then wants no more, and of its file.
+///
+/// # Errors
+/// As [`add_overlay`].
+pub(super) fn frozen_options(
+    overlay: &crate::DiskOverlay,
+    below: &str,
+) -> Result<[qmp::BlockdevOptions; 2], serde_json::Error> {
+    Ok([
+        serde_json::from_value(overlay_format(overlay, true, Some(below)))?,
+        serde_json::from_value(overlay_file(overlay, true))?,
+    ])
+}
+
 /// All options of an overlay that takes writes, for putting something else below it.
 ///
 /// # Errors

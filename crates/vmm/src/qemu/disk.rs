@@ -56,6 +56,7 @@ impl QemuVm {
                 self.monitors.general.execute(&command, self.spec.deadlines.reply)?;
             }
             below.clone_from(&overlay.node);
+            self.closed.insert(overlay.node.clone());
             overlays.push(overlay);
         }
         let seen = Names::of(&self.spec).overlay(&top);

@@ -42,9 +42,20 @@ impl QemuVm {
         if let Some(disk) = &mut self.spec.disk {
             disk.overlays = vec![merged, top];
         }
+        // The merged one is in use now, so nothing below is a failure of the merge.
         // From the top, because each is in use by the one above.
-        for overlay in frozen.iter().rev() {
-            self.close_overlay(overlay)?;
+        let closed = frozen.iter().rev().try_for_each(|overlay| self.close_overlay(overlay));
+        if let Err(error) = closed
+            && !self.has_exited()
+        {
+            tracing::warn!(%error, "a merged disk overlay stays open in the VMM");
+        }
+        // At once: what it has not written of the merged one yet may lie beyond the size that files
+        // can have later. A failure is the next branch's to repeat.
+        if let Err(error) = self.close_frozen()
+            && !self.has_exited()
+        {
+            tracing::warn!(%error, "the result of a merge stays open for writing");
         }
         Ok(true)
     }

@@ -14,9 +14,8 @@
 //! Guarantees: directories are the daemon's, so a VMM makes, renames and removes nothing; what it
 //! names in an answer is looked for among its own files.
 //!
-//! An overlay that the VMM once had open for writing stays writable to it after it was frozen, for
-//! as long as the VMM lives: a descriptor cannot be taken back. So who takes over a VMM can change
-//! the disk of snapshots that were made of it, and of no others.
+//! An overlay that the VMM has open for writing when it is frozen is closed for writing by
+//! [`super::freeze`]: taking back the file alone does not take back a descriptor.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};

@@ -8,6 +8,7 @@ mod args;
 mod commands;
 mod disk;
 mod flatten;
+mod freeze;
 mod img;
 mod jail;
 mod launcher;

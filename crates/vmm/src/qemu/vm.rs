@@ -1,5 +1,6 @@
 //! One VM on QEMU: its state, and what the seam asks of it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ pub struct QemuVm {
     /// What the monitors of the pause window are loaded for; without the overlay once the disk is
     /// frozen.
     pub(super) loaded: Option<PausePlan>,
+    /// The nodes of overlays that the VMM is known not to have open for writing.
+    pub(super) closed: BTreeSet<String>,
 }
 
 /// What is not known about a VM because its VMM has not answered.
@@ -93,8 +96,12 @@ impl QemuVm {
         spec: VmSpec,
     ) -> Self {
         let overlays_made = spec.disk.as_ref().map_or(0, |disk| disk.overlays.len());
-        let unconfirmed = Unconfirmed::default();
-        Self { process, monitors, shim, ram, spec, overlays_made, unconfirmed, loaded: None }
+        // It has opened those below the top for reading.
+        let frozen = spec.disk.as_ref().and_then(|disk| disk.overlays.split_last());
+        let frozen = frozen.map(|(_, frozen)| frozen).unwrap_or_default().iter();
+        let closed = frozen.map(|overlay| overlay.node.clone()).collect();
+        let (unconfirmed, loaded) = (Unconfirmed::default(), None);
+        Self { process, monitors, shim, ram, spec, overlays_made, unconfirmed, loaded, closed }
     }
 
     /// Whether the vCPUs run, as QEMU says.
@@ -201,6 +208,11 @@ impl Vm for QemuVm {
 
     fn remove_overlay(&mut self, overlay: &DiskOverlay) -> Result<(), VmmError> {
         self.close_overlay(overlay)
+    }
+
+    fn close_frozen_overlays(&mut self) -> Result<(), VmmError> {
+        let closed = self.close_frozen();
+        closed.map_err(|error| self.process.explain("while its disk was closed for writing", error))
     }
 
     fn flatten_disk(&mut self, path: PathBuf) -> Result<bool, VmmError> {
