@@ -164,6 +164,7 @@ def pause(sandbox):
 
 
 def fork(sandbox):
+    told = sandbox.commands.run("cat", background=True, stdin=True, timeout=0)
     sandbox.files.write("/dev/shm/thought", "half")
     first, second = sandbox.fork(count=2, timeout=600)
     assert isinstance(first, Sandbox) and isinstance(second, Sandbox), (first, second)
@@ -174,6 +175,14 @@ def fork(sandbox):
     assert sandbox.files.read("/dev/shm/thought") == "half"
     assert first.commands.run("echo -n $GREETING").stdout == "hello"
     assert first.get_info().metadata == {"a b": "c&d"}
+    # A fork has the programs of its source, and they answer.
+    for one, word in [(second, "second\n"), (first, "first\n"), (sandbox, "source\n")]:
+        [cat] = one.commands.list()
+        assert (cat.pid, cat.args[-1]) == (told.pid, "cat"), cat
+        handle = told if one is sandbox else one.commands.connect(cat.pid)
+        one.commands.send_stdin(cat.pid, word)
+        one.commands.close_stdin(cat.pid)
+        assert handle.wait().stdout == word
     assert first.kill() and second.kill()
 
 

@@ -38,12 +38,27 @@ fn check_alive(forkd: &Forkd, sandbox: &str, pid: u64, mode: &str) {
     while count() <= before {
         assert!(begun.elapsed() < SOON, "the guest stands still");
     }
+    check_process(forkd, sandbox, false);
     let branch = forkd.json(&["branch", sandbox, "--mode", mode, "-n", "1"]);
     let child = branch["children"][0]["sandbox"]["id"].as_str().unwrap_or_else(|| {
         panic!("a child in {branch}");
     });
     assert_eq!(sh(forkd, child, content), "in memory\non disk");
+    check_process(forkd, child, true);
     forkd.ok(&["rm", child]);
+}
+
+/// The background process is there, takes input and answers.
+fn check_process(forkd: &Forkd, sandbox: &str, inherited: bool) {
+    let processes = forkd.json(&["processes", sandbox]);
+    let process = &processes[0];
+    assert_eq!((&process["state"], &process["inherited"]), (&"running".into(), &inherited.into()));
+    let id = process["id"].as_str().unwrap();
+    forkd.ok(&["process", "input", sandbox, id, "a word"]);
+    let begun = Instant::now();
+    while !forkd.ok(&["process", "logs", sandbox, id]).trim_end().ends_with("heard a word") {
+        assert!(begun.elapsed() < SOON, "the process does not answer");
+    }
 }
 
 #[test]
@@ -56,6 +71,8 @@ fn the_next_daemon_takes_over_what_runs_and_reports_what_is_dead() {
         setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > /tmp/n; sleep 0.02; done' \
         < /dev/null > /dev/null 2>&1 &";
     sh(&forkd, &sandbox, begin);
+    let hears = "while read line; do echo heard $line; done";
+    forkd.ok(&["process", "start", &sandbox, "--stdin", "--", "sh", "-c", hears]);
     forkd.ok(&["branch", &sandbox, "--tag", "before"]);
     // It is counted a moment after it is answered.
     let begun = Instant::now();
@@ -91,6 +108,7 @@ fn the_next_daemon_takes_over_what_runs_and_reports_what_is_dead() {
     assert!(!forkd.home().join("run").join(&sandbox).exists());
     let child = forkd.json(&["fork", "before"])[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(sh(&forkd, &child, "cat /srv/disk"), "on disk");
+    check_process(&forkd, &child, true);
 }
 
 /// The VMMs whose directories are below `home`.

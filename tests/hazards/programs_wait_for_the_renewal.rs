@@ -34,6 +34,8 @@ fn a_program_that_ran_at_the_branch_point_waits_for_the_renewal_in_twenty_childr
         source.spawn("python3 /tmp/program.py").await;
         source.sh("until [ -e /tmp/counting ]; do sleep 0.05; done").await;
         let snapshot = source.branch().await;
+        // It would count on, beside the children.
+        source.remove().await;
         let (mut counts, mut drawn) = (Vec::new(), BTreeSet::new());
         for _ in 0..CHILDREN {
             let child = lab.one(&snapshot.tag).await;

@@ -1,11 +1,11 @@
 //! Goal: children of one snapshot do not draw the same random numbers: in `eval`, `random`, `ssl`
 //! and `uuid` differ without a hook; in a program that ran at the branch point, what comes from the
-//! kernel differs.
+//! kernel differs, and what is seeded as the documents advise.
 //!
 //! Method: twenty children draw as the first thing they do, from generators that the source has
 //! loaded and seeded. A program that ran at the branch point draws when it is told to. Its
-//! generator in user space is the source's, which is the limit that the documents tell. Breaks when
-//! a generator keeps the state of the branch point.
+//! generators in user space are the source's, which is the limit that the documents tell. Breaks
+//! when a generator keeps the state of the branch point.
 
 use std::collections::BTreeSet;
 
@@ -21,15 +21,26 @@ const DRAWS: [&str; 5] = [
     "os.urandom(16).hex()",
 ];
 
-/// Waits for a file, and draws from the generator in user space and from the kernel.
-const PROGRAM: &str = "import os, random, time, uuid
-random.random()
+/// Waits until it is told, and draws from generators in user space and from the kernel; then it
+/// follows the advice that the documents give, and draws once more. It waits at a pipe: twenty
+/// children that look for a file would have the processors for themselves.
+const PROGRAM: &str = "import os, random, ssl, uuid
+random.random(), ssl.RAND_bytes(1)
+os.mkfifo('/tmp/go')
 open('/tmp/ready', 'w').close()
-while not os.path.exists('/tmp/go'): time.sleep(0.01)
-drawn = random.random(), uuid.uuid4().hex, os.urandom(8).hex()
+open('/tmp/go').close()
+kept = random.random(), ssl.RAND_bytes(8).hex()
+drawn = *kept, uuid.uuid4().hex, os.urandom(8).hex()
+random.seed(), ssl.RAND_add(os.urandom(32), 32)
+drawn = *drawn, random.random(), ssl.RAND_bytes(8).hex()
 with open('/tmp/new', 'w') as out: print(*drawn, file=out)
 os.rename('/tmp/new', '/tmp/drawn')
 ";
+
+/// What it draws. The first two are the source's.
+const BY_PROGRAM: [&str; 6] =
+    ["random", "ssl.RAND_bytes", "uuid4", "os.urandom", "random, seeded", "ssl, seeded"];
+const KEPT: usize = 2;
 
 #[test]
 fn what_twenty_children_draw_differs() {
@@ -47,15 +58,14 @@ sys.modules['numpy.random'] = types.SimpleNamespace(seed=lambda: told.append(1))
         source.sh("until [ -e /tmp/ready ]; do sleep 0.05; done").await;
         let (_, children) = source.branch_into(20).await;
         let mut drawn = vec![BTreeSet::new(); DRAWS.len()];
-        let mut by_program = vec![BTreeSet::new(); 3];
+        let mut by_program = vec![BTreeSet::new(); BY_PROGRAM.len()];
         for child in &children {
             let values = child.eval(&format!("' '.join(map(str, ({})))", DRAWS.join(", "))).await;
             let values = values.trim_matches('\'').split(' ').map(str::to_owned);
             for (set, value) in drawn.iter_mut().zip(values) {
                 set.insert(value);
             }
-            let told =
-                "touch /tmp/go; until [ -e /tmp/drawn ]; do sleep 0.05; done; cat /tmp/drawn";
+            let told = ": > /tmp/go; until [ -e /tmp/drawn ]; do sleep 0.05; done; cat /tmp/drawn";
             let line = child.sh(told).await;
             for (set, value) in by_program.iter_mut().zip(line.split(' ')) {
                 set.insert(value.to_owned());
@@ -64,10 +74,12 @@ sys.modules['numpy.random'] = types.SimpleNamespace(seed=lambda: told.append(1))
         for (draw, set) in DRAWS.iter().zip(&drawn) {
             assert_eq!(set.len(), children.len(), "`{draw}` in `eval`");
         }
-        let [user_space, uuid, kernel] = &by_program[..] else { panic!("three values") };
-        assert_eq!(uuid.len(), children.len(), "`uuid4` in a program");
-        assert_eq!(kernel.len(), children.len(), "`os.urandom` in a program");
-        assert_eq!(user_space.len(), 1, "the limit that `docs/hazards.md` tells");
+        for (what, set) in BY_PROGRAM.iter().zip(&by_program).skip(KEPT) {
+            assert_eq!(set.len(), children.len(), "{what} in a program");
+        }
+        // OpenSSL seeds its generator anew after some minutes, which a slow host may take.
+        let [random, openssl] = [0, 1].map(|kept| by_program[kept].len());
+        assert!(random == 1 && openssl < children.len(), "the limit that `docs/hazards.md` tells");
 
         assert_eq!(children[0].eval("len(told)").await, "1");
         assert_eq!(source.eval("len(told)").await, "0", "the source is what it was");

@@ -64,8 +64,18 @@ pub(crate) enum Input {
     Abandoned,
 }
 
+/// The request as which the host knows it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Binding {
+    id: u64,
+    epoch: u64,
+}
+
 #[derive(Default)]
 struct State {
+    binding: Binding,
+    /// A host of a later epoch goes on with it, with this credit, once its thread has seen it.
+    follower: Option<(Binding, u64)>,
     output_credit: u64,
     input: VecDeque<Vec<u8>>,
     input_allowed: u64,
@@ -81,8 +91,6 @@ struct State {
 
 /// One request under way.
 pub(crate) struct Active {
-    id: u64,
-    epoch: u64,
     outbox: Arc<Outbox>,
     state: Mutex<State>,
     /// Readable when something changed.
@@ -97,19 +105,20 @@ impl Active {
         outbox: Arc<Outbox>,
     ) -> std::io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let state = Mutex::new(State { output_credit, ..State::default() });
-        Ok(Self { id, epoch, outbox, state, wake })
+        let binding = Binding { id, epoch };
+        let state = Mutex::new(State { binding, output_credit, ..State::default() });
+        Ok(Self { outbox, state, wake })
     }
 
     // The reader thread's side.
 
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
     pub(crate) fn add_credit(&self, bytes: u64) {
         let mut state = lock(&self.state);
-        state.output_credit = state.output_credit.saturating_add(bytes);
+        let credit = match &mut state.follower {
+            Some((_, credit)) => credit,
+            None => &mut state.output_credit,
+        };
+        *credit = credit.saturating_add(bytes);
         drop(state);
         self.notify();
     }
@@ -158,14 +167,36 @@ impl Active {
 
     /// The epoch is over: nothing is sent any more, but the work goes on.
     pub(crate) fn abandon(&self) {
-        lock(&self.state).stale = true;
+        let mut state = lock(&self.state);
+        state.stale = true;
+        state.follower = None;
+        drop(state);
         self.notify();
+    }
+
+    /// The request `id` of a later epoch goes on with it, see [`Active::take_follower`]. False
+    /// when somebody waits for it already, or it was ended.
+    pub(crate) fn rebind(&self, id: u64, epoch: u64, output_credit: u64) -> bool {
+        let mut state = lock(&self.state);
+        if !state.stale || state.cancelled || state.follower.is_some() {
+            return false;
+        }
+        state.follower = Some((Binding { id, epoch }, output_credit));
+        drop(state);
+        self.notify();
+        true
+    }
+
+    /// Whether a host goes on with it of whom its thread does not know.
+    pub(crate) fn has_follower(&self) -> bool {
+        lock(&self.state).follower.is_some()
     }
 
     /// The host has forgotten the request: nothing is sent any more, and the work ends.
     pub(crate) fn cancel(&self) {
         let mut state = lock(&self.state);
         state.stale = true;
+        state.follower = None;
         state.cancelled = true;
         state.signals.push(SIGKILL);
         drop(state);
@@ -198,6 +229,21 @@ impl Active {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.clear_wake();
+    }
+
+    /// Turns to the host that goes on with it. False when there is none.
+    pub(crate) fn take_follower(&self) -> bool {
+        let mut state = lock(&self.state);
+        let Some((binding, credit)) = state.follower.take() else { return false };
+        state.binding = binding;
+        state.output_credit = credit;
+        state.stale = false;
+        true
+    }
+
+    /// The host has forgotten it.
+    pub(crate) fn was_cancelled(&self) -> bool {
+        lock(&self.state).cancelled
     }
 
     /// Nobody waits for this request's output any more.
@@ -247,21 +293,32 @@ impl Active {
     /// Queues a reply and waits for room, `attend` being called from time to time meanwhile.
     /// Discards it when nobody waits for it.
     pub(crate) fn send(&self, reply: &Reply, mut attend: impl FnMut()) {
-        if let Some(bytes) = reply.payload_bytes() {
+        let Binding { id, epoch } = {
             let mut state = lock(&self.state);
-            state.output_credit = state.output_credit.saturating_sub(credit_cost(bytes));
-        }
-        while !self.is_stale()
-            && self.outbox.push(self.epoch, self.id, reply, PATIENCE) == Pushed::Full
-        {
+            if let Some(bytes) = reply.payload_bytes() {
+                state.output_credit = state.output_credit.saturating_sub(credit_cost(bytes));
+            }
+            state.binding
+        };
+        while !self.is_stale() && self.outbox.push(epoch, id, reply, PATIENCE) == Pushed::Full {
             attend();
         }
     }
 
-    /// Allows the host to send input.
+    /// Allows the host to send input, as much as there is room for beside what waits.
     pub(crate) fn open_input(&self) {
-        lock(&self.state).input_allowed = INPUT_WINDOW_BYTES;
-        self.send(&Reply::Credit { bytes: INPUT_WINDOW_BYTES }, || {});
+        let mut state = lock(&self.state);
+        let waiting: u64 = state.input.iter().map(|data| credit_cost(data.len())).sum();
+        let bytes = INPUT_WINDOW_BYTES.saturating_sub(waiting);
+        state.input_allowed = bytes;
+        drop(state);
+        self.send(&Reply::Credit { bytes }, || {});
+    }
+
+    /// Whether input may still come.
+    pub(crate) fn input_is_open(&self) -> bool {
+        let state = lock(&self.state);
+        !state.input_ended && !state.input_lost
     }
 
     /// Takes the next piece of input and allows more.

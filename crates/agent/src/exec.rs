@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forkd_protocol::{Reply, code};
+use forkd_protocol::{Keep, Reply, Request, code};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fchown, fcntl_setfl};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -15,6 +15,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::active::{Active, Input, Refusal};
 use crate::environment::{self, Unresolved};
+use crate::kept::{Backlog, End, KeptProgram, KeptPrograms};
 use crate::pipes::{Forwarded, OutputPipe, Stream};
 use crate::process::{Exit, Processes};
 use crate::sync::lock;
@@ -38,6 +39,43 @@ pub(crate) struct Spec {
     pub(crate) user: Option<String>,
     pub(crate) streams: Streams,
     pub(crate) timeout: Option<Duration>,
+    /// It outlives its host under this name.
+    pub(crate) keep: Option<Keep>,
+}
+
+impl Spec {
+    /// What a request wants to be run, if that is what it wants.
+    pub(crate) fn of(request: Request) -> Option<Self> {
+        let (args, env, cwd, user, timeout_ms, keep, streams) = match request {
+            Request::Exec {
+                args,
+                env,
+                cwd,
+                user,
+                stdin_follows,
+                timeout_ms,
+                output_credit: _,
+                keep,
+            } => (args, env, cwd, user, timeout_ms, keep, Streams::Pipes { stdin_follows }),
+            Request::Terminal {
+                args,
+                env,
+                cwd,
+                user,
+                timeout_ms,
+                output_credit: _,
+                rows,
+                cols,
+                keep,
+            } => {
+                let streams = Streams::Terminal { size: terminal::size(rows, cols) };
+                (args, env, cwd, user, timeout_ms, keep, streams)
+            }
+            _ => return None,
+        };
+        let timeout = timeout_ms.map(Duration::from_millis);
+        Some(Self { args, env, cwd, user, streams, timeout, keep })
+    }
 }
 
 /// What a program reads from and writes to.
@@ -106,11 +144,23 @@ impl Ends {
 pub(crate) fn run(
     active: &Arc<Active>,
     processes: &Arc<Processes>,
-    spec: &Spec,
+    kept: &KeptPrograms,
+    mut spec: Spec,
 ) -> Vec<OutputPipe> {
-    match Run::start(active, processes, spec) {
+    let program = spec.keep.take().map(|keep| kept.add(keep, active)).transpose();
+    let run = program.and_then(|program| {
+        let run = Run::start(active, processes, &spec, program.clone());
+        if let (Err(_), Some(program)) = (&run, &program) {
+            kept.remove(program);
+        }
+        run
+    });
+    match run {
         Ok(mut run) => {
             run.follow();
+            if let Some(program) = run.kept.filter(|_| run.active.was_cancelled()) {
+                kept.remove(&program);
+            }
             vec![run.stdout, run.stderr]
         }
         Err(refusal) => {
@@ -137,6 +187,12 @@ struct Run {
     exit: Arc<Mutex<Option<Exit>>>,
     exited: Option<(Exit, Instant)>,
     late_bytes: usize,
+    /// It outlives its host.
+    kept: Option<Arc<KeptProgram>>,
+    /// What it has written while it had no host.
+    backlog: Backlog,
+    /// How many bytes of output were taken from it.
+    written: u64,
 }
 
 impl Run {
@@ -144,6 +200,7 @@ impl Run {
         active: &Arc<Active>,
         processes: &Arc<Processes>,
         spec: &Spec,
+        kept: Option<Arc<KeptProgram>>,
     ) -> Result<Self, Refusal> {
         let failed = |error: std::io::Error| {
             let name = spec.args.first().map_or("", String::as_str);
@@ -166,6 +223,9 @@ impl Run {
         let pid = pid.map_err(failed)?;
         // The command holds the program's ends of the pipes.
         drop(command);
+        if let Some(kept) = &kept {
+            kept.started(pid);
+        }
         active.send(&Reply::Started { pid: pid.unsigned_abs() }, || {});
         if ends.stdin.is_some() {
             active.open_input();
@@ -185,6 +245,9 @@ impl Run {
             exit,
             exited: None,
             late_bytes: 0,
+            kept,
+            backlog: Backlog::default(),
+            written: 0,
         })
     }
 
@@ -192,19 +255,58 @@ impl Run {
         loop {
             self.attend();
             self.feed();
-            let stdout = self.forward(Stream::Stdout);
-            let stderr = self.forward(Stream::Stderr);
+            // What it wrote before comes first.
+            let (stdout, stderr) = if self.give_backlog() {
+                (self.forward(Stream::Stdout), self.forward(Stream::Stderr))
+            } else {
+                (Forwarded::NoRoom, Forwarded::NoRoom)
+            };
             if let Some(exit) = self.is_over(stdout, stderr) {
-                let Exit { code: exit_code, signal } = exit;
-                let timed_out = self.timed_out;
-                let reply = Reply::Exited { exit_code, signal, timed_out };
-                self.active.send(&reply, || {});
-                return;
+                let end = End { exit, timed_out: self.timed_out, written: self.written };
+                if self.kept.as_ref().is_none_or(|kept| kept.ended(end)) {
+                    self.active.send(&end.into_reply(), || {});
+                    return;
+                }
             }
             if !matches!((stdout, stderr), (Forwarded::Bytes(_), _) | (_, Forwarded::Bytes(_))) {
                 self.wait(stdout == Forwarded::NoRoom, stderr == Forwarded::NoRoom);
             }
         }
+    }
+
+    /// Turns to the host that goes on with the program, and sends what it wrote meanwhile as far as
+    /// may be. False while more of that is to be sent.
+    fn give_backlog(&mut self) -> bool {
+        if self.kept.is_some() && self.active.take_follower() {
+            let from = self.written - self.backlog.bytes();
+            let takes_input = self.stdin.is_some() && self.active.input_is_open();
+            self.active.send(&Reply::Followed { from, takes_input }, || {});
+            if takes_input {
+                self.active.open_input();
+            }
+        }
+        if self.active.is_stale() {
+            return true;
+        }
+        while !self.backlog.is_empty() {
+            let room = self.active.payload_room();
+            if room == 0 {
+                return false;
+            }
+            if let Some((stream, data)) = self.backlog.take(room) {
+                let (processes, pid, deadline) = (&self.processes, self.pid, self.deadline);
+                let (active, timed_out) = (&self.active, &mut self.timed_out);
+                active.send(&stream.reply(data), || {
+                    *timed_out |= attend(active, processes, pid, deadline);
+                });
+            }
+        }
+        true
+    }
+
+    /// Nobody follows it, but somebody may.
+    fn is_alone(&self) -> bool {
+        self.kept.is_some() && self.active.is_stale() && !self.active.was_cancelled()
     }
 
     /// Signals, the time limit, and the program's end.
@@ -226,19 +328,30 @@ impl Run {
     }
 
     fn forward(&mut self, stream: Stream) -> Forwarded {
+        let alone = self.is_alone();
         let pipe = match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
-        let (processes, pid, deadline) = (&self.processes, self.pid, self.deadline);
-        let (active, timed_out) = (&self.active, &mut self.timed_out);
-        let outcome = pipe.forward(active, || {
-            *timed_out |= attend(active, processes, pid, deadline);
-        });
-        if let (Forwarded::Bytes(count), Some((_, at))) = (outcome, self.exited)
-            && at.elapsed() >= GRACE
-        {
-            self.late_bytes += count;
+        let outcome = if alone && self.exited.is_some_and(|(_, at)| at.elapsed() >= GRACE) {
+            // Of others that it has left behind; what it wrote itself must not give way to it.
+            return pipe.discard();
+        } else if alone {
+            let (outcome, data) = pipe.take();
+            self.backlog.push(stream, &data);
+            outcome
+        } else {
+            let (processes, pid, deadline) = (&self.processes, self.pid, self.deadline);
+            let (active, timed_out) = (&self.active, &mut self.timed_out);
+            pipe.forward(active, || {
+                *timed_out |= attend(active, processes, pid, deadline);
+            })
+        };
+        if let Forwarded::Bytes(count) = outcome {
+            self.written += count as u64;
+            if self.exited.is_some_and(|(_, at)| at.elapsed() >= GRACE) {
+                self.late_bytes += count;
+            }
         }
         outcome
     }
@@ -250,7 +363,13 @@ impl Run {
         let closed = !self.stdout.is_open() && !self.stderr.is_open();
         let grace_over = at.elapsed() >= GRACE
             && (is_empty(stdout) && is_empty(stderr) || self.late_bytes >= GRACE_BYTES_MAX);
-        (closed || grace_over || self.active.is_stale()).then_some(exit)
+        let all_sent = closed || grace_over;
+        let is_over = if self.is_alone() {
+            false
+        } else {
+            all_sent && self.backlog.is_empty() || self.active.is_stale()
+        };
+        is_over.then_some(exit)
     }
 
     /// Gives the program as much input as it takes now.
@@ -295,9 +414,9 @@ impl Run {
         if let (Some(stdin), false) = (&self.stdin, self.pending.is_empty()) {
             fds.push(PollFd::new(stdin, PollFlags::OUT));
         }
-        let held_back = skip_stdout || skip_stderr;
+        let held_back = skip_stdout || skip_stderr || self.is_alone();
         let grace = self.exited.map(|(_, at)| at + GRACE);
-        // Once it is over a host that allows nothing is waited for, not polled.
+        // Once it is over a host that allows nothing, or is to come, is waited for, not polled.
         let grace = grace.filter(|end| !held_back || *end > Instant::now());
         wait_until(&mut fds, self.deadline.into_iter().chain(grace).min());
         self.active.clear_wake();

@@ -12,7 +12,8 @@
 //! * The reader thread never waits for a program, a file or the host. A slow host holds back only
 //!   the requests whose output it does not take.
 //! * A `Hello` starts a new epoch. Whatever requests of older epochs still produce is discarded,
-//!   while their processes go on: a branched child does not answer its source's questions.
+//!   while their processes go on: a branched child does not answer its source's questions. A
+//!   program that is to be kept is found again by its name, with what it wrote meanwhile.
 //! * A renewal is confirmed only when every part of it took effect.
 //!
 //! What it does not do: keep programs of the guest from harming the guest, or from harming the
@@ -30,6 +31,7 @@ mod hooks;
 mod identity;
 mod image_defaults;
 mod init;
+mod kept;
 mod link;
 mod log;
 mod outbox;

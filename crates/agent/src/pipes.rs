@@ -23,6 +23,15 @@ pub(crate) enum Stream {
     Stderr,
 }
 
+impl Stream {
+    pub(crate) fn reply(self, data: Vec<u8>) -> Reply {
+        match self {
+            Self::Stdout => Reply::Stdout { data },
+            Self::Stderr => Reply::Stderr { data },
+        }
+    }
+}
+
 /// What came of an attempt to forward output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forwarded {
@@ -78,13 +87,19 @@ impl OutputPipe {
         let mut data = Vec::new();
         let outcome = self.read(&mut data, room);
         if let Forwarded::Bytes(_) = outcome {
-            let reply = match self.stream {
-                Stream::Stdout => Reply::Stdout { data },
-                Stream::Stderr => Reply::Stderr { data },
-            };
-            active.send(&reply, attend);
+            active.send(&self.stream.reply(data), attend);
         }
         outcome
+    }
+
+    /// Takes what can be read at once, at most one chunk.
+    pub(crate) fn take(&mut self) -> (Forwarded, Vec<u8>) {
+        let mut data = Vec::new();
+        let outcome = self.read(&mut data, DATA_BYTES_MAX);
+        if !matches!(outcome, Forwarded::Bytes(_)) {
+            data.clear();
+        }
+        (outcome, data)
     }
 
     /// Throws away what can be read at once, at most one chunk.

@@ -15,6 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::active::{Active, Refusal};
 use crate::eval::{Cell, Contexts, Job};
 use crate::identity::Identity;
+use crate::kept::{Followed, KeptPrograms};
 use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::pipes::{OutputPipe, drain};
@@ -46,6 +47,7 @@ struct Server {
     outbox: Arc<Outbox>,
     processes: Arc<Processes>,
     contexts: Contexts,
+    kept: Arc<KeptPrograms>,
     table: Mutex<HashMap<u64, Arc<Active>>>,
     running: AtomicU32,
     frames_rejected: AtomicU64,
@@ -80,11 +82,8 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut table = lock(&self.server.table);
-        let id = self.active.id();
-        if table.get(&id).is_some_and(|entry| Arc::ptr_eq(entry, &self.active)) {
-            table.remove(&id);
-        }
+        // Under the id that it has now: a kept program gets another one from each follower.
+        lock(&self.server.table).retain(|_, entry| !Arc::ptr_eq(entry, &self.active));
         self.server.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -115,6 +114,7 @@ fn start(link: &Arc<dyn Link>, standing: Standing) -> std::io::Result<Arc<Server
         outbox,
         processes,
         contexts,
+        kept: Arc::default(),
         table: Mutex::new(HashMap::new()),
         running: AtomicU32::new(0),
         frames_rejected: AtomicU64::new(0),
@@ -229,6 +229,7 @@ impl Server {
                 }
                 Ok(())
             }
+            Request::Follow { name, output_credit } => self.follow(id, &name, output_credit),
             other => self.begin(id, other),
         }
     }
@@ -260,6 +261,7 @@ impl Server {
         })?;
         // Before anybody can ask for code to be run in what is a child now.
         self.contexts.machine_was_renewed();
+        self.kept.machine_was_renewed();
         let taken = taken.unwrap_or_else(|| renewer.take(identity));
         let Taken { clock_step_ns, hooks } = taken?;
         let confirm =
@@ -310,6 +312,7 @@ impl Server {
             epoch,
             users: true,
             contexts: true,
+            kept: Some(self.kept.count()),
         };
         self.outbox.push_direct(id, &welcome);
         Ok(())
@@ -336,8 +339,7 @@ impl Server {
     fn enter(self: &Arc<Self>, id: u64, output_credit: u64) -> Result<Running, Refusal> {
         let mut table = lock(&self.table);
         if table.contains_key(&id) {
-            let message = format!("request {id} is under way");
-            return Err(Refusal::new(code::DUPLICATE_ID, message));
+            return Err(under_way(id));
         }
         if self.running.load(Ordering::Relaxed) >= REQUESTS_MAX {
             let message = format!("{REQUESTS_MAX} requests are under way");
@@ -352,6 +354,26 @@ impl Server {
         Ok(Running { server: Arc::clone(self), active })
     }
 
+    /// Goes on with a kept program.
+    fn follow(&self, id: u64, name: &str, output_credit: u64) -> Result<(), Refusal> {
+        let program = self.kept.find(name)?;
+        let mut table = lock(&self.table);
+        if table.contains_key(&id) {
+            return Err(under_way(id));
+        }
+        match program.follow(id, self.outbox.epoch(), output_credit)? {
+            Followed::Runs(active) => {
+                table.insert(id, active);
+            }
+            Followed::Ended(end) => {
+                let followed = Reply::Followed { from: end.written, takes_input: false };
+                self.outbox.push_direct(id, &followed);
+                self.outbox.push_direct(id, &end.into_reply());
+            }
+        }
+        Ok(())
+    }
+
     fn begin(self: &Arc<Self>, id: u64, request: Request) -> Result<(), Refusal> {
         let output_credit = match &request {
             Request::Exec { output_credit, .. }
@@ -361,6 +383,7 @@ impl Server {
             | Request::ListFiles { output_credit, .. }
             | Request::StatFile { output_credit, .. }
             | Request::WatchFiles { output_credit, .. }
+            | Request::ListKept { output_credit }
             | Request::ListPorts { output_credit } => *output_credit,
             _ => 0,
         };
@@ -380,6 +403,10 @@ impl Server {
             drain(leftover);
         })
     }
+}
+
+fn under_way(id: u64) -> Refusal {
+    Refusal::new(code::DUPLICATE_ID, format!("request {id} is under way"))
 }
 
 /// The identity that a request gives.
@@ -415,17 +442,15 @@ fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Ref
 fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
     let Running { server, active } = running;
     match request {
-        Request::Exec { args, env, cwd, user, stdin_follows, timeout_ms, output_credit: _ } => {
-            let timeout = limit(timeout_ms);
-            let streams = exec::Streams::Pipes { stdin_follows };
-            let spec = exec::Spec { args, env, cwd, user, streams, timeout };
-            return exec::run(active, &server.processes, &spec);
+        request @ (Request::Exec { .. } | Request::Terminal { .. }) => {
+            if let Some(spec) = exec::Spec::of(request) {
+                return exec::run(active, &server.processes, &server.kept, spec);
+            }
         }
-        Request::Terminal { args, env, cwd, user, timeout_ms, output_credit: _, rows, cols } => {
-            let timeout = limit(timeout_ms);
-            let streams = exec::Streams::Terminal { size: terminal::size(rows, cols) };
-            let spec = exec::Spec { args, env, cwd, user, streams, timeout };
-            return exec::run(active, &server.processes, &spec);
+        Request::ListKept { output_credit: _ } => server.kept.list(active),
+        Request::Forget { name } => {
+            server.kept.forget(&name);
+            answer(active, Ok(Reply::Done {}));
         }
         Request::ReadFile { path, offset, length, output_credit: _ } => {
             files::read(active, &files::ReadSpec { path, offset, length });
@@ -456,7 +481,7 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
             answer(active, server.contexts.end(&context, restart));
         }
         Request::PowerOff {} if matches!(server.standing, Standing::Guest) => {
-            active.send(&not_init().into_reply(), || {});
+            answer(active, Err(not_init()));
         }
         Request::PowerOff {} => power::off(active, &server.outbox),
         // Done by the reader thread or by the interpreter's.
@@ -467,6 +492,7 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         | Request::Kill { .. }
         | Request::Cancel {}
         | Request::Resize { .. }
+        | Request::Follow { .. }
         | Request::Renew { .. }
         | Request::Eval { .. } => {}
     }

@@ -120,6 +120,9 @@ pub struct Process {
     pub error: Option<String>,
     /// When it was started, in seconds since the Unix epoch.
     pub created_at_unix: u64,
+    /// It was started before this sandbox was forked. What it wrote until then is in the source.
+    #[serde(default)]
+    pub inherited: bool,
     /// Offset of the oldest byte of output that is kept. Both streams are counted together.
     pub output_from: u64,
     /// Offset that the next byte of output will have.

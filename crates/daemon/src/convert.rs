@@ -246,6 +246,7 @@ pub(crate) fn process(view: ProcessView) -> Process {
         timed_out: exit.is_some_and(|exit| exit.timed_out),
         error,
         created_at_unix: unix_seconds(view.created_at),
+        inherited: view.inherited,
         output_from: view.output_from,
         output_to: view.output_to,
     }

@@ -16,7 +16,6 @@ use crate::domain::Domain;
 use crate::envd::at::At;
 use crate::envd::files::file_signature;
 use crate::envd::place::Homes;
-use crate::envd::table::Processes;
 use crate::envd::watchers::Watchers;
 use crate::failure::{Failure, Kind, bad_gateway};
 use crate::interpreter::{self, INTERPRETER_PORT};
@@ -67,7 +66,6 @@ impl E2b {
             secret,
             records,
             templates,
-            processes: Processes::default(),
             homes: Homes::default(),
             watchers: Watchers::default(),
             find_caller,

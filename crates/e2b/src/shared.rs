@@ -10,7 +10,6 @@ use forkd_types::{SandboxId, SandboxState, TagName};
 
 use crate::domain::Domain;
 use crate::envd::place::Homes;
-use crate::envd::table::Processes;
 use crate::envd::watchers::Watchers;
 use crate::pass_on::PassOn;
 use crate::record::Records;
@@ -29,7 +28,6 @@ pub(crate) struct Shared {
     pub(crate) secret: Secret,
     pub(crate) records: Records,
     pub(crate) templates: BTreeMap<String, TagName>,
-    pub(crate) processes: Processes,
     pub(crate) homes: Homes,
     pub(crate) watchers: Watchers,
     pub(crate) find_caller: FindCaller,

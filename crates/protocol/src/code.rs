@@ -32,6 +32,8 @@ pub const PYTHON_MISSING: &str = "python_missing";
 pub const EVAL_FAILED: &str = "eval_failed";
 /// No such interpreter, or not any more.
 pub const CONTEXT_NOT_FOUND: &str = "context_not_found";
+/// No program is kept under this name.
+pub const NOT_KEPT: &str = "not_kept";
 /// No such file or directory.
 pub const FILE_NOT_FOUND: &str = "file_not_found";
 /// Any other failure on a file.

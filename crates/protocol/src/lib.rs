@@ -26,6 +26,9 @@
 //! requests carry an id chosen by the host; all replies carry the id of their request; id 0 is the
 //! connection itself.
 //!
+//! A program that was started with a [`Keep`] is not lost to a new epoch: its output waits in the
+//! agent, as much as [`Reply::Followed`] tells, until the host asks for it by its name.
+//!
 //! # Flow control
 //!
 //! Payload flows only as far as the receiver allowed, in both directions, so that neither side
@@ -39,15 +42,18 @@ mod codec;
 mod frame;
 mod limit;
 mod message;
+mod part;
 mod reply_size;
 
 pub use codec::{DecodeError, decode_reply, decode_request, encode_reply, encode_request};
 pub use frame::{DELIMITER, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, MAGIC, encode_frame};
 pub use limit::{
     CONTEXTS_MAX, CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX,
-    INPUT_WINDOW_BYTES, OUTPUT_WINDOW_BYTES, REQUESTS_MAX, TEXT_BYTES_MAX,
+    INPUT_WINDOW_BYTES, KEPT_MAX, KEPT_NAME_BYTES_MAX, KEPT_RECORD_BYTES_MAX, OUTPUT_WINDOW_BYTES,
+    REQUESTS_MAX, TEXT_BYTES_MAX,
 };
-pub use message::{EvalContext, EvalException, HookReport, Reply, Request};
+pub use message::{Reply, Request};
+pub use part::{EvalContext, EvalException, HookReport, Keep};
 
 /// Oldest protocol version that this build understands.
 pub const PROTOCOL_MIN: u32 = 1;

@@ -20,6 +20,16 @@ pub const INPUT_WINDOW_BYTES: u64 = 256 * 1024;
 /// Most requests under way on one connection. The agent counts those of older epochs too.
 pub const REQUESTS_MAX: u32 = 256;
 
+/// From so many kept programs on, those that have ended give way to others. Those that run do not:
+/// they are requests under way.
+pub const KEPT_MAX: usize = 64;
+
+/// Longest name of a kept program, in bytes.
+pub const KEPT_NAME_BYTES_MAX: usize = 128;
+
+/// Longest record of a kept program, in bytes.
+pub const KEPT_RECORD_BYTES_MAX: usize = 16 * 1024;
+
 /// Most bytes that the forms of one value may have in all, with their media types.
 pub const EVAL_PARTS_BYTES_MAX: usize = 4 * 1024 * 1024;
 

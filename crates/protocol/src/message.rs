@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::part::{EvalContext, EvalException, HookReport, Keep};
+
 /// What the host sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -43,6 +45,10 @@ pub enum Request {
         /// Credit for output.
         #[serde(default)]
         output_credit: u64,
+        /// It outlives this conversation: another host finds it by this name. Only for agents whose
+        /// `Welcome` says `kept`: others ignore it.
+        #[serde(default)]
+        keep: Option<Keep>,
     },
     /// Runs a program on a terminal of its own. As `Exec`; `Input` follows, whose end is the
     /// terminal's character for it, and all output is `Stdout`.
@@ -69,6 +75,10 @@ pub enum Request {
         rows: u16,
         /// Characters of a line.
         cols: u16,
+        /// It outlives this conversation: another host finds it by this name. Only for agents whose
+        /// `Welcome` says `kept`: others ignore it.
+        #[serde(default)]
+        keep: Option<Keep>,
     },
     /// Changes the size of a running `Terminal`. Has no reply.
     Resize {
@@ -101,6 +111,27 @@ pub enum Request {
     /// Ends a request that the host has forgotten: programs are killed, code is interrupted, and
     /// nothing more is sent for it. Has no reply.
     Cancel {},
+    /// Which programs are kept, the oldest first. Answered by `Kept` for each, at last `Done`.
+    ListKept {
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Goes on with a kept program that no host of this epoch follows. Answered by `Followed`, then
+    /// as its `Exec` or `Terminal`; or by `Error`.
+    Follow {
+        /// Its name.
+        name: String,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Keeps a program no longer; one that runs is killed. Answered by `Done`, whether it was there
+    /// or not.
+    Forget {
+        /// Its name.
+        name: String,
+    },
     /// Runs Python code in a persistent interpreter. Answered by `CellStarted` if displays are
     /// wanted, by `Stdout` and `Stderr`, by `EvalPart` if wanted, at last `EvalDone`; or by
     /// `Error`.
@@ -285,6 +316,9 @@ pub enum Reply {
         /// There are `MakeContext`, `ListContexts` and `EndContext`; `Eval` heeds its `context`.
         #[serde(default)]
         contexts: bool,
+        /// How many programs are kept; absent where none is: `Exec` and `Terminal` ignore `keep`.
+        #[serde(default)]
+        kept: Option<u32>,
     },
     /// Answer to `Ping`.
     Pong {
@@ -303,6 +337,24 @@ pub enum Reply {
     Started {
         /// Process id in the guest.
         pid: u32,
+    },
+    /// A kept program. Consumes credit for its texts.
+    Kept {
+        /// Its name.
+        name: String,
+        /// Of the [`Keep`] that it was started with.
+        record: String,
+        /// Process id in the guest.
+        pid: u32,
+        /// The machine has taken another identity since the program was started.
+        inherited: bool,
+    },
+    /// The kept program is followed from here on.
+    Followed {
+        /// How many bytes it wrote before those that follow now.
+        from: u64,
+        /// It takes `Input`.
+        takes_input: bool,
     },
     /// Standard output of an `Exec` or `Eval`. Consumes credit.
     Stdout {
@@ -461,33 +513,6 @@ pub enum Reply {
     },
 }
 
-/// How a hook of the on-fork directory ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HookReport {
-    /// File name.
-    pub name: String,
-    /// Exit code, or 128 + signal; 124 when its time was over; 126 when it could not be run.
-    pub exit_code: i32,
-}
-
-/// An interpreter.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EvalContext {
-    /// Its name in this guest.
-    pub id: String,
-    /// Where its code begins; empty where that is the agent's default.
-    pub cwd: String,
-}
-
-/// An exception that has ended Python code.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EvalException {
-    /// Its type.
-    pub name: String,
-    /// What it says.
-    pub value: String,
-}
-
 impl Request {
     /// Every kind that this build knows, as written on the wire.
     pub const KINDS: &[&str] = &[
@@ -500,6 +525,9 @@ impl Request {
         "credit",
         "kill",
         "cancel",
+        "list_kept",
+        "follow",
+        "forget",
         "eval",
         "make_context",
         "list_contexts",
@@ -525,6 +553,8 @@ impl Reply {
         "welcome",
         "pong",
         "started",
+        "kept",
+        "followed",
         "stdout",
         "stderr",
         "credit",

@@ -1,6 +1,7 @@
 //! What a reply takes: credit for its payload, memory for the rest.
 
-use crate::message::{EvalContext, HookReport, Reply};
+use crate::message::Reply;
+use crate::part::{EvalContext, HookReport};
 
 impl Reply {
     /// Bytes of payload, for the replies that consume credit.
@@ -18,9 +19,11 @@ impl Reply {
             Self::Port { address, program, .. } => {
                 Some(address.len() + program.as_ref().map_or(0, String::len))
             }
+            Self::Kept { name, record, .. } => Some(name.len() + record.len()),
             Self::Welcome { .. }
             | Self::Pong { .. }
             | Self::Started { .. }
+            | Self::Followed { .. }
             | Self::Credit { .. }
             | Self::Exited { .. }
             | Self::CellStarted { .. }
@@ -62,6 +65,8 @@ impl Reply {
             Self::Error { code, message } => code.len() + message.len(),
             Self::Pong { .. }
             | Self::Started { .. }
+            | Self::Kept { .. }
+            | Self::Followed { .. }
             | Self::Stdout { .. }
             | Self::Stderr { .. }
             | Self::Credit { .. }

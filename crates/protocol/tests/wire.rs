@@ -5,7 +5,7 @@
 
 use forkd_protocol::{
     DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX, FrameDecoder, FrameError,
-    HookReport, Reply, Request, decode_reply, decode_request, encode_frame, encode_reply,
+    HookReport, Keep, Reply, Request, decode_reply, decode_request, encode_frame, encode_reply,
     encode_request,
 };
 
@@ -21,6 +21,7 @@ fn requests() -> Vec<Request> {
             stdin_follows: true,
             timeout_ms: Some(30_000),
             output_credit: 1 << 20,
+            keep: Some(Keep { name: "p-1".into(), record: "{}".into() }),
         },
         Request::Terminal {
             args: vec!["sh".into()],
@@ -31,12 +32,16 @@ fn requests() -> Vec<Request> {
             output_credit: 1,
             rows: 24,
             cols: 80,
+            keep: None,
         },
         Request::Resize { rows: 50, cols: 132 },
         Request::Input { data: vec![0, 0xFF, 0, 1], eof: true },
         Request::Credit { bytes: 77 },
         Request::Kill { signal: 9 },
         Request::Cancel {},
+        Request::ListKept { output_credit: 3 },
+        Request::Follow { name: "p-1".into(), output_credit: 3 },
+        Request::Forget { name: "p-1".into() },
         Request::Eval {
             code: "1+1".into(),
             timeout_ms: None,
@@ -90,9 +95,12 @@ fn replies() -> Vec<Reply> {
             epoch: 2,
             users: true,
             contexts: true,
+            kept: Some(3),
         },
         Reply::Pong { uptime_ns: 1, epoch: 2, requests_running: 3, frames_rejected: 4 },
         Reply::Started { pid: 12 },
+        Reply::Kept { name: "p-1".into(), record: "{}".into(), pid: 12, inherited: true },
+        Reply::Followed { from: 7, takes_input: true },
         Reply::Stdout { data: vec![0; 300] },
         Reply::Stderr { data: vec![1, 0, 2] },
         Reply::Credit { bytes: 9 },

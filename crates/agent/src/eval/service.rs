@@ -223,8 +223,9 @@ struct Turn<'a> {
 enum Phase {
     /// It has time.
     Running { until: Option<Instant> },
-    /// It was interrupted, and has a little time to notice.
-    Interrupted { again: Instant, until: Instant },
+    /// It was interrupted, and has a little time to notice. It cannot before it has sent all of
+    /// what it was showing then.
+    Interrupted { again: Instant, until: Instant, showing: Option<u32> },
     /// The interpreter was killed.
     Killed,
 }
@@ -289,6 +290,7 @@ impl<'a> Turn<'a> {
         }
         let mut answer = interpreter.exchange();
         while let Answer::Part(part) = answer {
+            self.note_progress(&part);
             self.held = Some(part);
             if !self.send_held() {
                 return None;
@@ -322,6 +324,19 @@ impl<'a> Turn<'a> {
         Some(done(Outcome::failed(error), timed_out, true))
     }
 
+    /// Code that was interrupted while it shows a value has its time from the last piece of that
+    /// on: a value has megabytes, and a busy machine takes its time for them. What it shows after
+    /// that is no reason to wait.
+    fn note_progress(&mut self, part: &Reply) {
+        if let (Phase::Interrupted { again, showing, .. }, Reply::EvalPart { display, .. }) =
+            (self.phase, part)
+            && showing.is_none_or(|showing| showing == *display)
+        {
+            let until = Instant::now() + INTERRUPT_GRACE;
+            self.phase = Phase::Interrupted { again, until, showing: Some(*display) };
+        }
+    }
+
     /// Sends the part that waits, if the host allows it. False while it waits on.
     fn send_held(&mut self) -> bool {
         match self.held.take() {
@@ -351,16 +366,16 @@ impl<'a> Turn<'a> {
                     self.timed_out = timed_out;
                     self.service.processes.signal_group(interpreter.pid(), SIGINT);
                     let (again, until) = (now + INTERRUPT_AGAIN, now + INTERRUPT_GRACE);
-                    self.phase = Phase::Interrupted { again, until };
+                    self.phase = Phase::Interrupted { again, until, showing: None };
                 }
             }
             Phase::Interrupted { until, .. } if now >= until => {
                 self.service.processes.signal_group(interpreter.pid(), SIGKILL);
                 self.phase = Phase::Killed;
             }
-            Phase::Interrupted { again, until } if now >= again => {
+            Phase::Interrupted { again, until, showing } if now >= again => {
                 self.service.processes.signal_group(interpreter.pid(), SIGINT);
-                self.phase = Phase::Interrupted { again: now + INTERRUPT_AGAIN, until };
+                self.phase = Phase::Interrupted { again: now + INTERRUPT_AGAIN, until, showing };
             }
             Phase::Interrupted { .. } | Phase::Killed => {}
         }
@@ -381,7 +396,7 @@ impl<'a> Turn<'a> {
         }
         let until = match self.phase {
             Phase::Running { until } => until,
-            Phase::Interrupted { again, until } => Some(again.min(until)),
+            Phase::Interrupted { again, until, .. } => Some(again.min(until)),
             Phase::Killed => None,
         };
         wait_until(&mut fds, until);

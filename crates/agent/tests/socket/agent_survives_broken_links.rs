@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::raw::{Raw, client_of_raw_agent, welcome};
+use crate::raw::{Raw, client_of_raw_agent, run, welcome};
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{
     ExecEvent, ExecRequest, GuestAgent, GuestError, Identity, ProcessRequest, ProcessTable,
@@ -13,15 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
 fn exec(script: &str) -> Request {
-    Request::Exec {
-        args: vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()],
-        env: Vec::new(),
-        cwd: None,
-        user: None,
-        stdin_follows: false,
-        timeout_ms: None,
-        output_credit: 1 << 20,
-    }
+    run(&["sh", "-c", script], None)
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod cells_show_values_and_keep_contexts;
 mod files_are_listed_removed_and_watched;
 mod ports_are_listed_as_they_are;
 mod processes_lose_nothing_and_hold_nobody;
+mod programs_outlive_their_conversation;
 mod raw;
 mod support;
 mod values_come_in_all_their_forms;

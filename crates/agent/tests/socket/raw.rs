@@ -2,7 +2,7 @@
 
 use forkd_engine::guest::GuestAgent;
 use forkd_protocol::{
-    DELIMITER, FrameDecoder, Reply, Request, decode_reply, decode_request, encode_reply,
+    DELIMITER, FrameDecoder, Keep, Reply, Request, decode_reply, decode_request, encode_reply,
     encode_request,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -99,6 +99,20 @@ impl Raw {
     }
 }
 
+/// To run a program, with plenty of credit and without input.
+pub(crate) fn run(args: &[&str], keep: Option<Keep>) -> Request {
+    Request::Exec {
+        args: args.iter().map(|&arg| arg.to_owned()).collect(),
+        env: Vec::new(),
+        cwd: None,
+        user: None,
+        stdin_follows: false,
+        timeout_ms: None,
+        output_credit: 1 << 20,
+        keep,
+    }
+}
+
 pub(crate) fn welcome(nonce: u64) -> Reply {
     Reply::Welcome {
         protocol: 1,
@@ -112,6 +126,7 @@ pub(crate) fn welcome(nonce: u64) -> Reply {
         epoch: 1,
         users: true,
         contexts: true,
+        kept: Some(0),
     }
 }
 

@@ -48,6 +48,7 @@ pub(crate) async fn create(
         timeout,
         terminal: body.tty.map(terminal_size),
         audience: if body.hold_output { Audience::Expected } else { Audience::Unknown },
+        note: None,
     };
     let process = app.engine.start_process(&id, request).await?;
     Ok((StatusCode::CREATED, Json(convert::process(process))))
@@ -63,7 +64,7 @@ pub(crate) async fn list(
     app: App,
     SandboxPath(id): SandboxPath,
 ) -> Result<Json<Vec<Process>>, Failure> {
-    let processes = app.engine.processes(&id)?;
+    let processes = app.engine.processes(&id).await?;
     Ok(Json(processes.into_iter().map(convert::process).collect()))
 }
 
@@ -73,7 +74,7 @@ pub(crate) async fn list(
     responses((status = 200, body = Process),
         (status = 404, body = ErrorBody, description = "No such sandbox or process")))]
 pub(crate) async fn one(app: App, path: ProcessPath) -> Result<Json<Process>, Failure> {
-    Ok(Json(convert::process(app.engine.process(&path.sandbox, &path.process)?)))
+    Ok(Json(convert::process(app.engine.process(&path.sandbox, &path.process).await?)))
 }
 
 /// How long to wait.
@@ -116,7 +117,7 @@ pub(crate) async fn wait(
     responses((status = 204),
         (status = 404, body = ErrorBody, description = "No such sandbox or process")))]
 pub(crate) async fn remove(app: App, path: ProcessPath) -> Result<StatusCode, Failure> {
-    app.engine.remove_process(&path.sandbox, &path.process)?;
+    app.engine.remove_process(&path.sandbox, &path.process).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -153,7 +154,7 @@ pub(crate) async fn output(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let from = sse::last_event_id(&headers)?.or(query.from);
-    let reader = app.engine.process_output(&path.sandbox, &path.process, from)?;
+    let reader = app.engine.process_output(&path.sandbox, &path.process, from).await?;
     let events = stream::unfold(reader, |mut reader| async move {
         let event = reader.next().await?;
         Some((output_event(event), reader))
@@ -218,7 +219,7 @@ pub(crate) async fn signal(
     path: ProcessPath,
     JsonBody(body): JsonBody<SignalRequest>,
 ) -> Result<StatusCode, Failure> {
-    app.engine.signal_process(&path.sandbox, &path.process, body.check()?)?;
+    app.engine.signal_process(&path.sandbox, &path.process, body.check()?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -236,7 +237,7 @@ pub(crate) async fn resize(
     JsonBody(body): JsonBody<TtySize>,
 ) -> Result<StatusCode, Failure> {
     body.check()?;
-    app.engine.resize_process(&path.sandbox, &path.process, terminal_size(body))?;
+    app.engine.resize_process(&path.sandbox, &path.process, terminal_size(body)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

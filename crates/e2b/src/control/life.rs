@@ -25,7 +25,6 @@ pub(super) async fn kill(asked: Asked, Path(said): Said) -> Result<StatusCode, F
     to_the_end(async move {
         asked.engine.remove_sandbox(&id).await?;
         shared.records.remove(&id);
-        shared.processes.forget(&id);
         shared.watchers.forget(&id);
         Ok::<_, Failure>(())
     })

@@ -8,7 +8,7 @@ use forkd_engine::guest::{ExecRequest, ProcessView};
 use forkd_types::SandboxId;
 
 use super::place::absolute;
-use super::table::Selector;
+use super::said::{Said, Selector};
 use crate::failure::{Failure, Kind};
 use crate::shared::Shared;
 
@@ -63,13 +63,12 @@ impl At {
     }
 
     /// The program that a client means: of those with one number the one that runs, else the last.
-    pub(super) fn process(&self, selector: &Selector) -> Result<ProcessView, Failure> {
-        let all = self.shared.engine.processes(&self.id)?;
+    pub(super) async fn process(&self, selector: &Selector) -> Result<ProcessView, Failure> {
+        let all = self.shared.engine.processes(&self.id).await?;
         let is_meant = |view: &&ProcessView| match selector {
             Selector { pid: Some(pid), .. } => view.pid == *pid,
             Selector { tag: Some(tag), .. } => {
-                let said = self.shared.processes.get(&self.id, &view.id);
-                said.and_then(|said| said.tag).as_ref() == Some(tag)
+                Said::of(view).and_then(|said| said.tag).as_ref() == Some(tag)
             }
             Selector { .. } => false,
         };

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::at::At;
 use super::process::Pty;
-use super::table::Selector;
+use super::said::{Said, Selector};
 use crate::connect::{Broken, Decoder, Envelope, ended, json_of, message, streamed};
 use crate::failure::{Failure, Kind};
 
@@ -64,8 +64,7 @@ fn not_taken(error: EngineError) -> Failure {
 }
 
 async fn give(at: &At, process: &ProcessView, input: Input) -> Result<(), Failure> {
-    let said = at.shared.processes.get(&at.id, &process.id);
-    let on_terminal = said.map(|said| said.on_terminal);
+    let on_terminal = Said::of(process).map(|said| said.on_terminal);
     let (text, is_for_terminal) = match (input.stdin, input.pty) {
         (Some(text), None) => (text, false),
         (None, Some(text)) => (text, true),
@@ -84,7 +83,7 @@ async fn give(at: &At, process: &ProcessView, input: Input) -> Result<(), Failur
 }
 
 pub(super) async fn send(at: &At, _: &HeaderMap, ask: SendRequest) -> Result<Value, Failure> {
-    give(at, &at.process(&ask.process)?, ask.input).await?;
+    give(at, &at.process(&ask.process).await?, ask.input).await?;
     Ok(json!({}))
 }
 
@@ -105,7 +104,7 @@ async fn take(at: &At, request: Request) -> Result<(), Failure> {
             let Envelope::Message(bytes) = envelope else { return Ok(()) };
             let StreamedInput { start, data } = json_of(&bytes)?;
             if let Some(start) = start {
-                process = Some(at.process(&start.process)?);
+                process = Some(at.process(&start.process).await?);
             }
             if let Some(data) = data {
                 let first = || Failure::field("start", "must be in the first message");
@@ -123,9 +122,8 @@ async fn take(at: &At, request: Request) -> Result<(), Failure> {
 }
 
 pub(super) async fn close(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<Value, Failure> {
-    let process = at.process(&ask.process)?;
-    let said = at.shared.processes.get(&at.id, &process.id);
-    if said.is_some_and(|said| said.on_terminal) {
+    let process = at.process(&ask.process).await?;
+    if Said::of(&process).is_some_and(|said| said.on_terminal) {
         let text = "a terminal has no end of input of its own: send Ctrl+D";
         return Err(Failure::new(Kind::InvalidArgument, text));
     }
@@ -148,16 +146,16 @@ fn signal_of(signal: &Value) -> Result<i32, Failure> {
 
 pub(super) async fn signal(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<Value, Failure> {
     let number = signal_of(&ask.signal)?;
-    let process = at.process(&ask.process)?;
-    at.shared.engine.signal_process(&at.id, &process.id, number)?;
+    let process = at.process(&ask.process).await?;
+    at.shared.engine.signal_process(&at.id, &process.id, number).await?;
     Ok(json!({}))
 }
 
 pub(super) async fn update(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<Value, Failure> {
-    let process = at.process(&ask.process)?;
+    let process = at.process(&ask.process).await?;
     if let Some(pty) = ask.pty {
         let size = pty.size()?;
-        let resized = at.shared.engine.resize_process(&at.id, &process.id, size);
+        let resized = at.shared.engine.resize_process(&at.id, &process.id, size).await;
         resized.map_err(not_taken)?;
     }
     Ok(json!({}))

@@ -8,7 +8,7 @@ mod filesystem;
 mod input;
 pub(crate) mod place;
 mod process;
-pub(crate) mod table;
+mod said;
 mod upload;
 mod watch;
 pub(crate) mod watchers;

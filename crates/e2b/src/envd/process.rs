@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::at::{At, keepalive_of, timeout_of};
 use super::place::user_of;
-use super::table::{ProcessConfig, Said, Selector};
+use super::said::{ProcessConfig, Said, Selector};
 use crate::connect::{Broken, ended, message};
 use crate::failure::{Failure, Kind};
 
@@ -121,26 +121,26 @@ pub(super) async fn start(
         None => None,
     };
     let timeout = timeout_of(headers);
+    let env = environment(at, &config, user.as_deref());
+    let said = Said { config, tag, on_terminal: pty.is_some() };
+    let config = &said.config;
     let request = ProcessRequest {
         args: std::iter::once(&config.cmd).chain(&config.args).cloned().collect(),
-        env: environment(at, &config, user.as_deref()),
+        env,
         cwd,
         user,
         input: if stdin == Some(false) { ProcessInput::Empty } else { ProcessInput::Open },
         timeout,
         terminal: pty.map(Pty::size).transpose()?,
         audience: Audience::Expected,
+        note: said.note(),
     };
     let (engine, id) = (at.shared.engine.clone(), at.id.clone());
     let started = async move { engine.start_process(&id, request).await };
     let started = tokio::spawn(started).await;
     let started = started.map_err(|_| Failure::new(Kind::Internal, "a task died"))?;
     let view = started.map_err(|error| explained(error, &config.cmd))?;
-    let said = Said { config, tag, on_terminal: pty.is_some() };
-    let engine = &at.shared.engine;
-    at.shared.processes.keep_only(|id| engine.sandbox(id).is_ok());
-    at.shared.processes.add(&at.id, view.id.clone(), said, &engine.processes(&at.id)?);
-    let reader = engine.process_output(&at.id, &view.id, Some(0))?;
+    let reader = at.shared.engine.process_output(&at.id, &view.id, Some(0)).await?;
     Ok(followed(Follow::new(reader, view.pid, pty.is_some(), timeout, headers)))
 }
 
@@ -149,20 +149,18 @@ pub(super) async fn connect(
     headers: &HeaderMap,
     request: ConnectRequest,
 ) -> Result<impl Stream<Item = Result<Bytes, Broken>> + Send + use<>, Failure> {
-    let view = at.process(&request.process)?;
-    let said = at.shared.processes.get(&at.id, &view.id);
+    let view = at.process(&request.process).await?;
     let timeout = timeout_of(headers);
     // What it wrote before went to others.
-    let reader = at.shared.engine.process_output(&at.id, &view.id, Some(view.output_to))?;
-    let on_terminal = said.is_some_and(|said| said.on_terminal);
+    let reader = at.shared.engine.process_output(&at.id, &view.id, Some(view.output_to)).await?;
+    let on_terminal = Said::of(&view).is_some_and(|said| said.on_terminal);
     Ok(followed(Follow::new(reader, view.pid, on_terminal, timeout, headers)))
 }
 
 pub(super) async fn list(at: &At, _: &HeaderMap, _: Value) -> Result<Value, Failure> {
-    let all = at.shared.engine.processes(&at.id)?;
+    let all = at.shared.engine.processes(&at.id).await?;
     let shown = all.into_iter().filter(|view| view.end.is_none()).map(|view| {
-        let said = at.shared.processes.get(&at.id, &view.id);
-        let (config, tag) = match said {
+        let (config, tag) = match Said::of(&view) {
             Some(said) => (said.config, said.tag),
             None => {
                 let mut args = view.args.into_iter();

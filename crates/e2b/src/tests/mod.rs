@@ -1,5 +1,6 @@
 //! All routes over an engine whose guests say yes.
 
+mod others_own;
 mod ports_and_pauses;
 
 use std::collections::BTreeMap;

@@ -70,6 +70,7 @@ fn answer(guests: &Guests, request: Request, written: &mut u64) -> Reply {
             epoch: 1,
             users: true,
             contexts: true,
+            kept: Some(0),
         },
         Request::Ping {} => {
             Reply::Pong { uptime_ns: 1, epoch: 1, requests_running: 0, frames_rejected: 0 }

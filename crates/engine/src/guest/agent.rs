@@ -186,6 +186,7 @@ impl GuestAgent {
             stdin_follows,
             timeout_ms: Some(millis(request.timeout)),
             output_credit: call.window(),
+            keep: None,
         })?;
         if stdin_follows {
             call.set_input(request.stdin);
@@ -200,6 +201,11 @@ impl GuestAgent {
         }
         let message = "programs cannot run as another user";
         Err(GuestError::remote(forkd_protocol::code::UNSUPPORTED, message))
+    }
+
+    /// How many programs the agent kept when it was greeted; `None` when it keeps none, ever.
+    pub(super) fn kept(&self) -> Option<u32> {
+        self.connection.kept()
     }
 
     pub(super) fn has_contexts(&self) -> bool {
@@ -285,6 +291,12 @@ impl GuestAgent {
         sent.map_err(|_| deadline.timeout("renew"))?.ok();
         let connection = Arc::clone(&self.connection);
         Ok(Renewing { instance_id: identity.instance_id, connection, hello, renew })
+    }
+
+    /// Says nothing more to the guest: requests that are given up are not ended there, and its
+    /// programs are whoever's who comes next.
+    pub fn leave(&self) {
+        self.connection.leave();
     }
 
     /// Asks the guest to end itself. A connection that closes meanwhile is what is wanted.
@@ -407,6 +419,7 @@ async fn facts(mut hello: Call) -> Result<Facts, GuestError> {
         epoch,
         users: _,
         contexts: _,
+        kept: _,
     } = reply
     else {
         return Err(hello.unexpected(&reply));

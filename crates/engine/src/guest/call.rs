@@ -335,6 +335,8 @@ fn kind_of(reply: &Reply) -> &'static str {
         Reply::Welcome { .. } => "welcome",
         Reply::Pong { .. } => "pong",
         Reply::Started { .. } => "started",
+        Reply::Kept { .. } => "kept",
+        Reply::Followed { .. } => "followed",
         Reply::Stdout { .. } => "stdout",
         Reply::Stderr { .. } => "stderr",
         Reply::Credit { .. } => "credit",

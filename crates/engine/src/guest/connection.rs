@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -85,10 +85,11 @@ enum Greeting {
         nonce: u64,
     },
     /// The agent heeds the `user` of a program, or does not know of it; so with the interpreter
-    /// for code.
+    /// for code, and with programs to be kept, of which it had so many.
     Done {
         users: bool,
         contexts: bool,
+        kept: Option<u32>,
     },
 }
 
@@ -104,6 +105,8 @@ pub(super) struct Connection {
     /// Bounded by `queued_bytes`.
     outgoing: mpsc::UnboundedSender<Outgoing>,
     queued_bytes: AtomicUsize,
+    /// Nothing more is queued.
+    left: AtomicBool,
     /// Held while a frame is written, and by a `QuiesceGuard`.
     pub(super) gate: Arc<tokio::sync::Mutex<()>>,
     pub(super) stream: UnixStream,
@@ -141,6 +144,7 @@ impl Connection {
             }),
             outgoing,
             queued_bytes: AtomicUsize::new(0),
+            left: AtomicBool::new(false),
             gate: Arc::new(tokio::sync::Mutex::new(())),
             stream,
             next_id: AtomicU64::new(first_id.max(1)),
@@ -205,6 +209,14 @@ impl Connection {
         matches!(lock(&self.routes).greeting, Greeting::Done { contexts: true, .. })
     }
 
+    /// How many programs the agent kept when it was greeted; `None` when it keeps none, ever.
+    pub(super) fn kept(&self) -> Option<u32> {
+        match lock(&self.routes).greeting {
+            Greeting::Done { kept, .. } => kept,
+            Greeting::Silent | Greeting::Waiting { .. } => None,
+        }
+    }
+
     /// Queues a frame; with a receiver that is told when the kernel has taken all of it.
     pub(super) fn send(
         &self,
@@ -242,6 +254,9 @@ impl Connection {
         limit: usize,
     ) -> Result<oneshot::Receiver<()>, GuestError> {
         let bytes = frames.len();
+        if self.left.load(Ordering::Relaxed) {
+            return Err(GuestError::Closed { reason: "the daemon has left it".to_owned() });
+        }
         if self.queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > limit {
             self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(GuestError::NotReading { what, limit: limit as u64 });
@@ -251,6 +266,11 @@ impl Connection {
             .send(Outgoing { frames, written: Some(written) })
             .map_err(|_| self.closed_reason())?;
         Ok(receiver)
+    }
+
+    /// Sends nothing more.
+    pub(super) fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
     }
 
     /// Why the connection ended.
@@ -316,11 +336,12 @@ impl Routes {
         match (self.greeting, reply) {
             (
                 Greeting::Waiting { id: ours, nonce },
-                Reply::Welcome { nonce: echoed, users, contexts, .. },
+                Reply::Welcome { nonce: echoed, users, contexts, kept, .. },
             ) => {
                 let fits = id == ours && nonce == *echoed;
                 if fits {
-                    self.greeting = Greeting::Done { users: *users, contexts: *contexts };
+                    self.greeting =
+                        Greeting::Done { users: *users, contexts: *contexts, kept: *kept };
                 }
                 fits
             }

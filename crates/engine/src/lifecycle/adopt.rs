@@ -189,12 +189,15 @@ impl Lifecycle {
     }
 
     /// Greets the guest agent; tells whether it answered.
-    async fn greet(&self, handle: &SandboxHandle, agent: &GuestAgent) -> bool {
-        let greeted = agent.hello(limit::RENEW_DEADLINE).await;
-        if let Err(error) = &greeted {
-            tracing::warn!(sandbox = %handle.id(), %error, "a guest agent does not answer");
+    async fn greet(&self, handle: &Arc<SandboxHandle>, agent: &GuestAgent) -> bool {
+        match agent.hello(limit::RENEW_DEADLINE).await {
+            Ok(_) => handle.follow_programs(agent),
+            Err(error) => {
+                tracing::warn!(sandbox = %handle.id(), %error, "a guest agent does not answer");
+                return false;
+            }
         }
-        greeted.is_ok()
+        true
     }
 
     /// Greets a guest agent again and again for as long as its sandbox runs: until it answers,
@@ -206,6 +209,7 @@ impl Lifecycle {
             while handle.is_there() && !background.is_ending() {
                 if agent.hello(limit::RENEW_DEADLINE).await.is_ok() {
                     tracing::info!(sandbox = %handle.id(), "a silent guest agent answers again");
+                    handle.follow_programs(&agent);
                     return;
                 }
                 tokio::time::sleep(GREETING_INTERVAL).await;

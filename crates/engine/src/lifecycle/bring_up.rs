@@ -133,6 +133,7 @@ impl Lifecycle {
             return Err(blocking(move || machine.reached_limit()).await?.unwrap_or(error));
         }
         clock.end(StartPhase::Renew);
+        handle.follow_programs(&agent);
         handle.set_agent(agent);
         Ok(machine)
     }

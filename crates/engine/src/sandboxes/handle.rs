@@ -210,11 +210,31 @@ impl SandboxHandle {
         self.lock().agent = Some(agent);
     }
 
+    /// Goes on with the programs that its guest has from before: from the source that it is a
+    /// branch of, or from the time of another daemon. Until they are known,
+    /// [`ProcessTable::settled`] waits. The agent has been greeted.
+    pub(crate) fn follow_programs(self: &Arc<Self>, agent: &GuestAgent) {
+        if !agent.keeps_programs() {
+            return;
+        }
+        let (asking, agent, handle) = (self.processes.asking(), agent.clone(), Arc::clone(self));
+        tokio::spawn(async move {
+            if let Err(error) = handle.processes.follow_kept(&agent).await {
+                tracing::warn!(sandbox = %handle.id, %error, "its programs are not followed");
+            }
+            drop(asking);
+        });
+    }
+
     /// The VM is gone, or another daemon's: nobody can be talked to.
     pub(crate) fn disconnect(&self) {
         let mut view = self.lock();
-        (view.agent, view.link) = (None, None);
+        let agent = view.agent.take();
+        view.link = None;
         drop(view);
+        if let Some(agent) = agent {
+            agent.leave();
+        }
         self.processes.end_all("the sandbox ended");
     }
 
@@ -233,8 +253,9 @@ impl SandboxHandle {
         PortStream::new(stream, self.lease.clone())
     }
 
-    /// The background processes that were started here.
-    pub(crate) fn processes(&self) -> &ProcessTable {
+    /// The background processes, those that were there before the sandbox was ours included.
+    pub(crate) async fn settled_processes(&self) -> &ProcessTable {
+        self.processes.settled().await;
         &self.processes
     }
 

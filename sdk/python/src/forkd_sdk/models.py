@@ -610,6 +610,10 @@ class Process:
     exit_code: int | None = None
     """Exit code, or 128 + signal; present once it has exited."""
 
+    inherited: bool | None = None
+    """It was started before this sandbox was forked. What it wrote until then is in the source.
+    """
+
     signal: int | None = None
     """The signal that ended it."""
 

@@ -411,6 +411,8 @@ export interface Process {
   readonly error?: string | undefined;
   /** Exit code, or 128 + signal; present once it has exited. */
   readonly exitCode?: number | undefined;
+  /** It was started before this sandbox was forked. What it wrote until then is in the source. */
+  readonly inherited?: boolean | undefined;
   /** The signal that ended it. */
   readonly signal?: number | undefined;
 }
@@ -842,6 +844,7 @@ export const readProcess: Reader<Process> = object("Process", {
   timedOut: needed("timed_out", truth),
   error: perhaps("error", text),
   exitCode: perhaps("exit_code", number),
+  inherited: perhaps("inherited", truth),
   signal: perhaps("signal", number),
 });
 

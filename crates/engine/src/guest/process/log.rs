@@ -55,6 +55,11 @@ pub(super) struct OutputLog {
 }
 
 impl OutputLog {
+    /// Of a process of which so many bytes were given to somebody else.
+    pub(super) fn starting_at(from: u64) -> Self {
+        Self { from, ..Self::default() }
+    }
+
     /// Offset of the oldest byte that is kept.
     pub(super) fn from(&self) -> u64 {
         self.from

@@ -14,10 +14,14 @@
 //! * A reader always comes to an end: the process's, or the loss of its guest agent.
 //! * Output is never cut inside a character of UTF-8, unless the rest of it does not come.
 //!
-//! What it does not do: survive the daemon, or follow the programs of a branch's children. There
-//! they run on, and the agent discards what they write.
+//! Programs outlive the conversation with their guest: a branch's child and a later daemon go on
+//! with those that the agent keeps ([`kept`]), from the output on that nobody was given yet.
+//!
+//! What it does not do: give a child the output that its source's programs wrote before the branch.
+//! It is with the source.
 
 mod error;
+mod kept;
 mod log;
 #[expect(clippy::module_inception, reason = "the one process among those who care for it")]
 mod process;
@@ -27,7 +31,7 @@ mod table;
 
 use std::time::Duration;
 
-use forkd_protocol::{Reply, Request};
+use forkd_protocol::{Keep, Reply, Request};
 use tokio::sync::mpsc;
 
 pub use error::ProcessError;
@@ -79,6 +83,8 @@ pub struct ProcessRequest {
     pub terminal: Option<TerminalSize>,
     /// Who follows its output from the beginning.
     pub audience: Audience,
+    /// What its starter wants to find with it again, in forks too.
+    pub note: Option<String>,
 }
 
 /// Whether somebody will read the output of a program that begins to write.
@@ -104,6 +110,7 @@ impl ProcessRequest {
             timeout: None,
             terminal: None,
             audience: Audience::Unknown,
+            note: None,
         }
     }
 }
@@ -116,24 +123,46 @@ struct Started {
     call: Call,
     /// Where its input goes, if it takes any.
     input: Option<mpsc::Sender<InputPiece>>,
+    /// What it wrote before, in bytes.
+    from: u64,
 }
 
 impl GuestAgent {
-    async fn start_process(&self, request: ProcessRequest) -> Result<Started, GuestError> {
+    async fn start_process(
+        &self,
+        request: ProcessRequest,
+        keep: Option<Keep>,
+    ) -> Result<Started, GuestError> {
         self.check_user(request.user.as_deref())?;
         let mut call = self.call("start process", Deadline::after(START_DEADLINE))?;
-        let ProcessRequest { args, env, cwd, user, input, timeout, terminal, audience: _ } =
-            request;
+        let ProcessRequest { args, env, cwd, user, input, timeout, terminal, .. } = request;
         let takes_input = input == ProcessInput::Open || terminal.is_some();
         let (timeout_ms, output_credit) = (timeout.map(millis), call.window());
         call.begin(&match terminal {
             None => {
                 let stdin_follows = takes_input;
-                Request::Exec { args, env, cwd, user, stdin_follows, timeout_ms, output_credit }
+                Request::Exec {
+                    args,
+                    env,
+                    cwd,
+                    user,
+                    stdin_follows,
+                    timeout_ms,
+                    output_credit,
+                    keep,
+                }
             }
-            Some(TerminalSize { rows, cols }) => {
-                Request::Terminal { args, env, cwd, user, timeout_ms, output_credit, rows, cols }
-            }
+            Some(TerminalSize { rows, cols }) => Request::Terminal {
+                args,
+                env,
+                cwd,
+                user,
+                timeout_ms,
+                output_credit,
+                rows,
+                cols,
+                keep,
+            },
         })?;
         let input = takes_input.then(|| {
             // One piece waits here while another one is on its way.
@@ -144,7 +173,7 @@ impl GuestAgent {
         match call.next().await? {
             Reply::Started { pid } => {
                 call.set_deadline(Deadline::never());
-                Ok(Started { pid, call, input })
+                Ok(Started { pid, call, input, from: 0 })
             }
             other => Err(call.unexpected(&other)),
         }

@@ -9,6 +9,7 @@ use forkd_types::ProcessId;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
+use super::kept::Record;
 use super::log::{OutputLog, Piece, Stream};
 use super::{Audience, ProcessError, Started, TerminalSize};
 use crate::guest::ExecExit;
@@ -40,6 +41,10 @@ pub struct ProcessView {
     pub args: Vec<String>,
     /// When it was started.
     pub created_at: SystemTime,
+    /// It was started before this sandbox was forked, in its source.
+    pub inherited: bool,
+    /// What its starter wanted to find again. In a fork it comes from the guest.
+    pub note: Option<String>,
     /// How it ended; absent while it runs.
     pub end: Option<ProcessEnd>,
     /// Offset of the oldest byte of output that is kept.
@@ -89,9 +94,8 @@ struct State {
 pub(super) struct Process {
     id: ProcessId,
     pid: u32,
-    args: Vec<String>,
-    has_terminal: bool,
-    created_at: SystemTime,
+    inherited: bool,
+    record: Record,
     state: Mutex<State>,
     /// Output came, or the end.
     changed: Notify,
@@ -101,15 +105,19 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(start: &Started, args: Vec<String>, has_terminal: bool) -> Arc<Self> {
+    pub(super) fn new(
+        start: &Started,
+        id: ProcessId,
+        record: Record,
+        inherited: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            id: ProcessId::random(),
+            id,
             pid: start.pid,
-            args,
-            has_terminal,
-            created_at: SystemTime::now(),
+            inherited,
+            record,
             state: Mutex::new(State {
-                log: OutputLog::default(),
+                log: OutputLog::starting_at(start.from),
                 positions: BTreeMap::new(),
                 readers_so_far: 0,
                 end: None,
@@ -130,6 +138,10 @@ impl Process {
         &self.id
     }
 
+    pub(super) fn is_inherited(&self) -> bool {
+        self.inherited
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.lock().end.is_some()
     }
@@ -139,8 +151,10 @@ impl Process {
         ProcessView {
             id: self.id.clone(),
             pid: self.pid,
-            args: self.args.clone(),
-            created_at: self.created_at,
+            args: self.record.args.clone(),
+            created_at: self.record.created_at(),
+            inherited: self.inherited,
+            note: self.record.note.clone(),
             end: state.end.clone(),
             output_from: state.log.from(),
             output_to: state.log.to(),
@@ -253,7 +267,7 @@ impl Process {
     }
 
     pub(super) fn resize(&self, size: TerminalSize) -> Result<(), ProcessError> {
-        if !self.has_terminal {
+        if !self.record.terminal {
             return Err(ProcessError::NoTerminal { id: self.id.clone() });
         }
         match &self.lock().link {

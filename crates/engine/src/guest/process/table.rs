@@ -1,25 +1,39 @@
 //! The processes of one sandbox.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use forkd_types::ProcessId;
 use forkd_types::limit::PROCESSES_PER_SANDBOX_MAX;
+use tokio::sync::watch;
 
+use super::kept::{KeptProgram, Record};
 use super::process::{OutputReader, Process, ProcessView};
 use super::supervise::{HOLD, supervise};
 use super::{ProcessError, ProcessRequest, TerminalSize};
-use crate::guest::{GuestAgent, InputPiece};
+use crate::guest::call::Call;
+use crate::guest::{GuestAgent, GuestError, InputPiece};
 
 /// Why a process that was removed is gone, for its readers.
 const REMOVED: &str = "the process was removed";
-
 /// The processes that were started and are not forgotten. Ended ones are forgotten, oldest first,
 /// when others need their place.
 pub struct ProcessTable {
     state: Mutex<State>,
     /// How long the beginning of a character waits for its rest.
     hold: Duration,
+    /// How many guests are asked what they keep.
+    asking: watch::Sender<usize>,
+}
+
+/// A guest is to be asked which programs of an earlier conversation it keeps.
+#[must_use]
+pub(crate) struct Asking(watch::Sender<usize>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl Default for ProcessTable {
@@ -50,7 +64,7 @@ impl ProcessTable {
     /// come apart.
     #[must_use]
     pub fn with_hold(hold: Duration) -> Self {
-        Self { state: Mutex::default(), hold }
+        Self { state: Mutex::default(), hold, asking: watch::Sender::new(0) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -68,16 +82,62 @@ impl ProcessTable {
         request: ProcessRequest,
     ) -> Result<ProcessView, ProcessError> {
         let place = self.reserve()?;
-        let (args, has_terminal) = (request.args.clone(), request.terminal.is_some());
         let audience = request.audience;
-        let started = agent.start_process(request).await?;
-        let process = Process::new(&started, args, has_terminal);
+        let (id, record) = (ProcessId::random(), Record::of(&request, SystemTime::now()));
+        let keep = agent.kept().map(|_| record.keep(&id));
+        let started = agent.start_process(request, keep).await?;
+        let process = Process::new(&started, id, record, false);
         process.expect(audience);
-        let supervisor = tokio::spawn(supervise(Arc::clone(&process), started.call, self.hold));
-        process.supervised_by(supervisor.abort_handle());
+        self.supervise(&process, started.call);
         drop(place);
         self.lock().processes.push(Arc::clone(&process));
         Ok(process.view())
+    }
+
+    fn supervise(&self, process: &Arc<Process>, call: Call) {
+        let supervisor = tokio::spawn(supervise(Arc::clone(process), call, self.hold));
+        process.supervised_by(supervisor.abort_handle());
+    }
+
+    /// Until what this gives is dropped, [`ProcessTable::settled`] waits.
+    pub(crate) fn asking(&self) -> Asking {
+        self.asking.send_modify(|count| *count += 1);
+        Asking(self.asking.clone())
+    }
+
+    /// Waits until the programs of a guest are known that it had before we came.
+    pub async fn settled(&self) {
+        // The sender is ours.
+        self.asking.subscribe().wait_for(|count| *count == 0).await.ok();
+    }
+
+    /// Goes on with the programs that a guest keeps from an earlier conversation. One that is
+    /// in the table already is replaced: it is known from before a rollback. Must be called inside
+    /// a Tokio runtime.
+    ///
+    /// # Errors
+    /// See [`GuestError`]. Programs that could not be followed are left out.
+    pub async fn follow_kept(&self, agent: &GuestAgent) -> Result<(), GuestError> {
+        for program in agent.list_kept().await? {
+            let started = match agent.follow_kept(&program).await {
+                Ok(started) => started,
+                Err(GuestError::Remote { code, message }) => {
+                    tracing::debug!(process = %program.id, code, message, "not followed");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let KeptProgram { id, inherited, record, .. } = program;
+            let process = Process::new(&started, id, record, inherited);
+            self.supervise(&process, started.call);
+            let mut state = self.lock();
+            match state.processes.iter_mut().find(|known| known.id() == process.id()) {
+                // Lost to us with the conversation that it was part of.
+                Some(known) => *known = process,
+                None => state.processes.push(process),
+            }
+        }
+        Ok(())
     }
 
     fn reserve(&self) -> Result<Place<'_>, ProcessError> {
@@ -100,9 +160,11 @@ impl ProcessTable {
         found.ok_or_else(|| ProcessError::Unknown { id: id.clone() })
     }
 
-    /// Whether any process runs.
+    /// Whether any process runs that was started here. A server that came with the snapshot is no
+    /// use of the sandbox.
     pub(crate) fn has_running(&self) -> bool {
-        self.lock().processes.iter().any(|process| !process.has_ended())
+        let state = self.lock();
+        state.processes.iter().any(|process| !process.is_inherited() && !process.has_ended())
     }
 
     /// All processes, oldest first.

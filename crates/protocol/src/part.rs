@@ -1,0 +1,39 @@
+//! What messages are made of. As in messages, a field is never renamed or reused.
+
+use serde::{Deserialize, Serialize};
+
+/// What a program is kept under.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keep {
+    /// The host's name for it, which no other program of this guest has.
+    pub name: String,
+    /// What the host wants to find with it again; at most [`crate::KEPT_RECORD_BYTES_MAX`].
+    pub record: String,
+}
+
+/// How a hook of the on-fork directory ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HookReport {
+    /// File name.
+    pub name: String,
+    /// Exit code, or 128 + signal; 124 when its time was over; 126 when it could not be run.
+    pub exit_code: i32,
+}
+
+/// An interpreter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvalContext {
+    /// Its name in this guest.
+    pub id: String,
+    /// Where its code begins; empty where that is the agent's default.
+    pub cwd: String,
+}
+
+/// An exception that has ended Python code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvalException {
+    /// Its type.
+    pub name: String,
+    /// What it says.
+    pub value: String,
+}
