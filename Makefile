@@ -1,6 +1,6 @@
-xtask := sh crates/xtask/cargo.sh run -q --locked -p xtask --profile dev --
+xtask := sh crates/xtask/xtask.sh
 
-.PHONY: demo test test-kvm conformance lint prove crash fuzz bench results images build generate setup
+.PHONY: demo test test-kvm conformance lint prove crash fuzz count bench results images build generate setup
 demo: ; @$(xtask) demo
 test: ; @$(xtask) test
 test-kvm: ; @$(xtask) test kvm
@@ -9,6 +9,7 @@ lint: ; @$(xtask) lint
 prove: ; @$(xtask) prove $(if $(N),--branches $(N)) $(if $(SEED),--seed $(SEED))
 crash: ; @$(xtask) crash $(if $(N),--crashes $(N)) $(if $(SEED),--seed $(SEED))
 fuzz: ; @$(xtask) fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(TARGETS)
+count: ; @$(xtask) count $(if $(CHECK),--check) $(if $(WRITE),--write) $(if $(MIB),--mem-size-mib $(MIB))
 bench: ; @$(xtask) bench $(if $(QUICK),--quick) $(if $(AGAIN),--again) $(TABLES)
 results: ; @$(xtask) results $(if $(CHECK),--check)
 images: ; @$(xtask) images

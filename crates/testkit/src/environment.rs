@@ -1,5 +1,6 @@
 //! An engine for tests.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -10,18 +11,33 @@ use forkd_engine::{
 };
 use forkd_types::limit::{self, Deadlines};
 use forkd_types::network::NetworkLeave;
-use forkd_types::{ByteCount, SnapshotTag};
+use forkd_types::{ByteCount, SandboxId, SnapshotTag};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 use crate::guard::Guard;
 
+thread_local! {
+    /// The sandboxes of the shared lab that the test of this thread has made.
+    static MADE: RefCell<Vec<(Engine, SandboxId)>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Runs a test's future on the runtime that all tests of the program share: the engine's tasks live
-/// there.
+/// there. Then the sandboxes go that the test has made in the shared lab: what runs in them would
+/// take the processor from all tests after it.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(future)
+    let runtime = RUNTIME.get_or_init(|| Runtime::new().expect("a runtime"));
+    let done = runtime.block_on(future);
+    let made = MADE.with(RefCell::take);
+    runtime.block_on(async {
+        for (engine, id) in made {
+            // The test may have removed it.
+            engine.remove_sandbox(&id).await.ok();
+        }
+    });
+    done
 }
 
 /// An engine on directories of its own. They are removed with it, and its VMs ended.
@@ -29,6 +45,7 @@ pub struct Lab {
     /// The engine.
     pub engine: Engine,
     config: EngineConfig,
+    is_shared: bool,
     _guard: Option<Guard>,
 }
 
@@ -83,7 +100,14 @@ impl Lab {
     /// are asked for. It lives until the program ends.
     pub async fn shared() -> &'static Self {
         static LAB: OnceCell<Lab> = OnceCell::const_new();
-        LAB.get_or_init(Self::new).await
+        LAB.get_or_init(|| async { Self { is_shared: true, ..Self::new().await } }).await
+    }
+
+    /// A test has made this sandbox.
+    pub(crate) fn made(&self, id: &SandboxId) {
+        if self.is_shared {
+            MADE.with_borrow_mut(|made| made.push((self.engine.clone(), id.clone())));
+        }
     }
 
     /// A lab of the test's own.
@@ -123,7 +147,7 @@ impl Lab {
         let mut config = config(state, hot, run);
         config.probe = probe;
         let engine = Engine::open(config.clone()).await.expect("the engine opens");
-        Self { engine, config, _guard: None }
+        Self { engine, config, is_shared: false, _guard: None }
     }
 
     /// A directory for [`Lab::with_config`].
@@ -139,7 +163,7 @@ impl Lab {
         let mut config = config(&state, hot, &run);
         change(&mut config);
         let engine = Engine::open(config.clone()).await.expect("the engine opens");
-        Self { engine, config, _guard: Some(guard) }
+        Self { engine, config, is_shared: false, _guard: Some(guard) }
     }
 
     /// A lab with images of its own.

@@ -32,6 +32,7 @@ impl<'a> Guest<'a> {
     /// The sandbox `id`.
     #[must_use]
     pub fn new(lab: &'a Lab, id: SandboxId) -> Self {
+        lab.made(&id);
         Self { lab, id }
     }
 

@@ -4,6 +4,9 @@
 //! Only the repository's own crates are instrumented, so the others are not built once more, and
 //! the compiler may be a stable one. `cargo fuzz` instruments all and adds sanitizers.
 //!
+//! Cargo builds a crate once more when a build wants other features of it. So these builds name the
+//! whole workspace with what its tests need, as the build of the tests does.
+//!
 //! Guarantees: a target that found its way by nothing (not instrumented, nothing executed) has
 //! failed. What is found stays in `build/fuzz/<target>/` and fails every later search.
 
@@ -17,8 +20,12 @@ use crate::command::{run_logged, run_visible};
 use crate::progress::{Step, say};
 use crate::workspace::Workspace;
 
-/// The package.
-const PACKAGE: &str = "forkd-fuzz";
+/// There are no examples; but whoever asks for them asks for the features that tests need.
+const BUILD: [&str; 4] = ["build", "--locked", "--workspace", "--examples"];
+/// The program that writes the seeds.
+const SEEDS: &str = "fuzz-seeds";
+/// The feature with libFuzzer.
+const ENGINE: &str = "forkd-fuzz/engine";
 /// Searches at the same time.
 const AT_ONCE: usize = 2;
 /// How long one input may take.
@@ -96,16 +103,15 @@ fn build(
     chosen: &[String],
     log: Option<&Path>,
 ) -> anyhow::Result<()> {
-    let seeds = ["run", "--quiet", "--locked", "-p", PACKAGE, "--bin", "fuzz-seeds", "--"];
-    let seeds = workspace.cargo().args(seeds).arg(folder).status()?;
-    let engines = ["build", "--locked", "-p", PACKAGE, "--features", "engine"];
+    let mut seeds = workspace.cargo();
+    run_visible(seeds.args(BUILD).args(["--quiet", "--bin", SEEDS]))?;
+    run_visible(Command::new(workspace.tested().join(SEEDS)).arg(folder))
+        .context("the seeds could not be written")?;
     let mut cargo = workspace.cargo();
-    cargo.args(engines).env("RUSTC_WORKSPACE_WRAPPER", workspace.root.join("fuzz/instrument.sh"));
+    cargo.args(BUILD).args(["--features", ENGINE]);
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", workspace.root.join("fuzz/instrument.sh"));
     for name in chosen {
         cargo.args(["--bin", name]);
-    }
-    if !seeds.success() {
-        bail!("the seeds could not be written");
     }
     let built = match log {
         Some(log) => run_logged(&Step::start("build the fuzz targets"), cargo, log),
@@ -150,7 +156,7 @@ impl Search {
         }
         let log = folder.join("log");
         let output = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-        let engine = Command::new(workspace.target.join("debug").join(target))
+        let engine = Command::new(workspace.tested().join(target))
             .args([&corpus, &folder.join("seeds"), &found])
             .arg(format!("-artifact_prefix={}/", found.display()))
             .arg(format!("-max_total_time={seconds}"))

@@ -11,8 +11,10 @@ mod bench;
 mod build;
 mod command;
 mod conformance;
+mod count;
 mod crash;
 mod demo;
+mod emulated;
 mod fuzz;
 mod generate;
 mod images;
@@ -56,6 +58,8 @@ enum Verb {
     Prove(prove::Options),
     /// Crash a store again and again and check what is left.
     Crash(crash::Options),
+    /// Prepare everything and count the instructions of starts and branches on KVM.
+    Count(count::Options),
     /// Prepare everything and measure what the results are made of.
     Bench(bench::Options),
     /// Write the results and their plots from what was measured.
@@ -100,6 +104,7 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Test(options) => return test::run(&workspace, &options),
         Verb::Prove(options) => return prove::run(&workspace, &options),
         Verb::Crash(options) => return crash::run(&workspace, &options),
+        Verb::Count(options) => return count::run(&workspace, &options),
         Verb::Bench(options) => return bench::run(&workspace, &options),
         Verb::Results(options) => return bench::results(&workspace, &options),
         Verb::Fuzz(options) => return fuzz::run(&workspace, &options),

@@ -13,21 +13,19 @@
 //! It says nothing about speed: a guest is emulated twice.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use forkd_sys::tsc;
-use sha2::{Digest as _, Sha256};
 
 use super::harness::Harness;
 use super::programs::{self, TestProgram};
-use crate::command::output;
+use crate::emulated::{self, Clock, END, KERNEL, PRODUCT_ENVIRONMENT, Payload};
 use crate::images::{self, KvmHost};
-use crate::workspace::{LAUNCHER, SHIM, Workspace};
+use crate::workspace::Workspace;
 
 /// Test programs and which of their tests run: those whose names hold one of the words. The rest
 /// of the branch tests takes too long here and does not depend on the accelerator.
@@ -46,14 +44,11 @@ const PROGRAMS: [(&str, &[&str]); 2] = [
 
 /// What the tests need of the images.
 const IMAGES: [&str; 4] = ["kernel", "initramfs", "tiny", "python"];
-/// Size of the root disk in the machine: its content and room for what the tests write.
-const ROOT_DISK: &str = "384M";
+/// The machine's console shows that it lives, whatever the tests do.
+const HEARTBEAT: &str = "while :; do echo alive; sleep 5; done > /dev/ttyS0 &\n";
 
 /// For the whole tier: several times what it takes on two idle cores.
 const DEADLINE: Duration = Duration::from_secs(1800);
-/// Everything in the machine is slow enough by itself, and tests of other tiers run beside it: it
-/// goes first where that is permitted.
-const NICENESS: &str = "-15";
 /// How often the machine is started when its own kernel panics or stands still: what emulates its
 /// CPU is not perfect, and has lost the timer's interrupt. A test that fails is not repeated.
 const ATTEMPTS: u32 = 3;
@@ -61,14 +56,6 @@ const ATTEMPTS: u32 = 3;
 const STANDS_STILL_AFTER: Duration = Duration::from_secs(90);
 /// Between two looks at the console.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// RAM of the machine: its guests and their snapshots live in it.
-const MEMORY_MIB: u32 = 3072;
-/// What the machine writes last, before the exit code.
-const END: &str = "KVM tier: exit code ";
-/// What it writes before what its own kernel said, if tests failed.
-const KERNEL: &str = "KVM tier: kernel";
-/// Runs in the machine.
-const RUN: &str = include_str!("kvm_run.sh");
 
 /// Runs the tests. Tells whether all programs succeeded.
 pub(super) fn run(
@@ -109,7 +96,7 @@ fn play(
     words: &Path,
     harness: &mut Harness,
 ) -> anyhow::Result<String> {
-    let mut qemu = machine(host, payload, console);
+    let mut qemu = emulated::machine(host, payload, console, Clock::Host);
     // It warns about each feature of the CPU that it does not emulate.
     qemu.stderr(File::create(words).with_context(|| format!("create {}", words.display()))?);
     let mut machine = qemu.spawn().context("start qemu-system-x86_64")?;
@@ -161,65 +148,14 @@ impl Pulse {
 
 /// Makes the disk with the product, the images and the tests.
 fn payload(workspace: &Workspace, work: &Path, all: &[TestProgram]) -> anyhow::Result<PathBuf> {
-    let tree = work.join("payload");
-    fs::create_dir(&tree).with_context(|| format!("create {}", tree.display()))?;
-    copy_images(&workspace.images(), &tree.join("images"))?;
+    let mut payload = Payload::begin(work)?;
+    payload.add_images(workspace, &IMAGES)?;
     for (name, _) in PROGRAMS {
-        copy_program(&programs::system_test(all, name)?.path, &tree.join(name))?;
+        payload.add_program(&programs::system_test(all, name)?.path, name)?;
     }
-    // The network gateway.
-    copy_program(&workspace.tested().join("forkd"), &tree.join("forkd"))?;
-    fs::copy(workspace.tested().join(SHIM), tree.join("shim.so")).context("copy the shim")?;
-    let launcher = workspace.tested().join(LAUNCHER);
-    fs::copy(launcher, tree.join(LAUNCHER)).context("copy the launcher")?;
-    let environment = "export HOME=/tmp RUST_BACKTRACE=0 FORKD_IMAGE_DIR=/payload/images\n\
-        export FORKD_SHIM=/payload/shim.so FORKD_ACCEL=kvm\n\
-        export FORKD_QEMU=/usr/bin/qemu-system-x86_64-microvm\n";
-    let files = [("environment", environment), ("tests", &tests()), ("run", RUN)];
-    for (name, content) in files {
-        fs::write(tree.join(name), content).with_context(|| format!("write {name}"))?;
-    }
-    let disk = work.join("payload.ext4");
-    File::create(&disk)?.set_len(4 << 30).context("create the disk")?;
-    let mut mke2fs = administrators("mke2fs");
-    mke2fs.args(["-q", "-F", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-d"]);
-    output(mke2fs.arg(&tree).arg(&disk)).context("make the disk with the tests")?;
-    Ok(disk)
-}
-
-/// A program for administrators, which need not be in PATH.
-fn administrators(program: &str) -> Command {
-    let mut command = Command::new(program);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
-
-/// Copies what the tests need of the images. The root disk gets smaller: the product reads all of
-/// it for its checksum, and the emulated CPU has no instructions for that.
-fn copy_images(from: &Path, to: &Path) -> anyhow::Result<()> {
-    fs::create_dir(to).with_context(|| format!("create {}", to.display()))?;
-    let mut cp = Command::new("cp");
-    cp.args(["-r", "--sparse=always"]).args(IMAGES.map(|name| from.join(name))).arg(to);
-    output(&mut cp).context("copy the images")?;
-    let disk = to.join("python/root.ext4");
-    output(administrators("resize2fs").arg(&disk).arg(ROOT_DISK)).context("shrink the disk")?;
-    let mut hash = Sha256::new();
-    let read = File::open(&disk).and_then(|mut file| io::copy(&mut file, &mut hash));
-    let bytes = read.with_context(|| format!("read {}", disk.display()))?;
-    let about = to.join("python/image.json");
-    let text = fs::read(&about).with_context(|| format!("read {}", about.display()))?;
-    let mut image: serde_json::Value = serde_json::from_slice(&text)?;
-    image["sha256"]["root_disk"] = hex::encode(hash.finalize()).into();
-    image["root_disk_bytes"] = bytes.into();
-    fs::write(&about, image.to_string()).with_context(|| format!("write {}", about.display()))
-}
-
-/// Copies a program without what only a debugger needs.
-fn copy_program(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let mut strip = Command::new("strip");
-    strip.arg("--strip-debug").arg("-o").arg(to).arg(from);
-    output(&mut strip).with_context(|| format!("copy {}", from.display())).map(drop)
+    // The network gateway is in it.
+    payload.add_product(&workspace.tested())?;
+    payload.finish(&format!("{PRODUCT_ENVIRONMENT}{HEARTBEAT}"), &tests())
 }
 
 /// One command line for each test program.
@@ -229,42 +165,6 @@ fn tests() -> String {
         format!("{name} --test-threads=1 {}\n", arguments.join(" "))
     };
     PROGRAMS.into_iter().map(line).collect()
-}
-
-/// The machine's kernel compares its time stamp counter, which is this host's, with an emulated
-/// timer, which is late on a busy host. It would then distrust the counter, by which KVM gives its
-/// guests their time. So it is told the frequency, and not to compare.
-fn command_line() -> String {
-    let kilohertz = tsc::kilohertz();
-    format!(
-        "console=ttyS0 reboot=t panic=-1 cryptomgr.notests tsc=reliable tsc_early_khz={kilohertz}"
-    )
-}
-
-fn machine(host: &KvmHost, payload: &Path, console: &Path) -> Command {
-    // Where a higher priority is not permitted, this says so and starts it all the same.
-    let mut qemu = Command::new("nice");
-    qemu.args(["-n", NICENESS, "qemu-system-x86_64"]);
-    qemu.args(["-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "EPYC,+svm,+npt"]);
-    // One: with two, emulated at the same time, the machine's kernel panicked or its guests hung
-    // in two runs of three.
-    qemu.args(["-smp", "1", "-m", &MEMORY_MIB.to_string()]);
-    qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
-    qemu.arg("-kernel").arg(&host.kernel).arg("-initrd").arg(&host.initramfs);
-    qemu.args(["-append", &command_line()]);
-    // Commas in paths are doubled.
-    let escaped = |path: &Path| path.to_string_lossy().replace(',', ",,");
-    qemu.args(["-serial", &format!("file:{}", escaped(console))]);
-    // Not the chardev "stdio": it counts as closed when there is no input, and writes then block.
-    qemu.args(["-chardev", "file,id=tests,path=/dev/stdout"]);
-    qemu.args(["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=tests"]);
-    for (name, disk) in [("root", &*host.root_disk), ("payload", payload)] {
-        let file = escaped(disk);
-        let drive = format!("if=none,id={name},format=raw,readonly=on,file={file}");
-        qemu.args(["-drive", &drive, "-device", &format!("virtio-blk-pci,drive={name}")]);
-    }
-    qemu.stdin(Stdio::null()).stdout(Stdio::piped());
-    qemu
 }
 
 /// Reads what the tests print until the machine ends; what it said was the exit code.
@@ -314,6 +214,8 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     fn followed(script: &str) -> anyhow::Result<String> {

@@ -86,6 +86,10 @@ pub(crate) struct Package {
 pub(crate) struct Target {
     /// Its root file.
     pub(super) src_path: PathBuf,
+    /// Library or program, as in `Cargo.toml`.
+    pub(super) kind: Vec<String>,
+    /// Whether examples in its documentation are run.
+    pub(super) doctest: bool,
 }
 
 #[derive(Deserialize)]

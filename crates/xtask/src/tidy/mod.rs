@@ -8,10 +8,12 @@
 //! | what may come into the build | `licences.rs` |
 //! | no circle between the files of a crate | `circles.rs`, `modules.rs` |
 //! | tables of the documents that list code | `tables.rs` |
+//! | whether a library's documentation has examples to run | `examples.rs` |
 //! | words that tell history or unfinished work, names that are not the field's | `words.rs` |
 //! | one title per page, a README that is read | `markdown.rs` |
 
 mod circles;
+mod examples;
 mod finding;
 mod imports;
 mod licences;
@@ -65,6 +67,7 @@ fn findings(workspace: &Workspace) -> anyhow::Result<Vec<Finding>> {
     let mut files = Vec::new();
     collect(&workspace.root, Path::new(""), &mut files)?;
     findings.extend(tables::check(workspace, &files));
+    findings.extend(examples::check(workspace, &packages, &files));
     for path in &files {
         // What is not text has no style.
         if let Ok(text) = fs::read_to_string(workspace.root.join(path)) {
