@@ -57,7 +57,7 @@ impl QemuVm {
         match reopened {
             Ok(_) => {}
             // With its end it has closed everything, so the snapshot need not die with it.
-            Err(error) if self.process.has_exited() => {
+            Err(error) if self.process.is_its_end(&error) => {
                 tracing::debug!(%error, "the VMM ended before it closed a disk overlay");
             }
             Err(error) => return Err(error),

@@ -172,8 +172,13 @@ impl Process {
     /// An error for what `error` did to this process: a lost connection to a process that has ended
     /// is reported as its end.
     pub(crate) fn explain(&mut self, during: &str, error: VmmError) -> VmmError {
-        let lost = matches!(error, VmmError::Monitor { .. } | VmmError::Shim { .. });
-        if lost { self.exit_error(during).unwrap_or(error) } else { error }
+        if is_lost(&error) { self.exit_error(during).unwrap_or(error) } else { error }
+    }
+
+    /// Whether `error` is that the process has ended or ends at once: the connection is closed
+    /// before the last of its threads is gone.
+    pub(crate) fn is_its_end(&self, error: &VmmError) -> bool {
+        is_lost(error) && self.exited_within(EXIT_DEADLINE)
     }
 
     /// The end of this process as an error, if it has ended or ends at once.
@@ -380,6 +385,11 @@ fn largest_file(limits: &str) -> Option<u64> {
 fn tail(output: &[u8]) -> String {
     let end = &output[output.len().saturating_sub(LAST_WORDS_BYTES)..];
     String::from_utf8_lossy(end).trim().escape_debug().to_string()
+}
+
+/// Whether `error` is that of a connection that is closed.
+fn is_lost(error: &VmmError) -> bool {
+    matches!(error, VmmError::Monitor { .. } | VmmError::Shim { .. })
 }
 
 #[cfg(test)]
