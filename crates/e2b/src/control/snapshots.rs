@@ -89,6 +89,12 @@ pub(super) async fn list(
     Ok((next, Json(page)))
 }
 
+/// Whether there is a template of this name: clients ask before they build one.
+pub(super) async fn alias(asked: Asked, Path(said): Said) -> Result<Json<Value>, Failure> {
+    let tag = asked.template(&said)?.shown_to(asked.engine.caller().owner());
+    Ok(Json(json!({"templateID": tag, "public": false})))
+}
+
 /// What was started from it runs on. A template, and what stands for one, is its builder's to
 /// remove: others start sandboxes from it.
 pub(super) async fn remove(asked: Asked, Path(said): Said) -> Result<StatusCode, Failure> {

@@ -309,6 +309,38 @@ async fn a_snapshot_of_a_sandbox_is_removed_and_a_template_is_not() {
 }
 
 #[tokio::test]
+async fn what_forkd_does_not_do_is_refused_with_what_does_it_instead() {
+    let lab = Lab::new().await;
+    for (what, instead) in [
+        ("GET /volumes", "snapshot"),
+        ("GET /secrets/x", "forkd secret"),
+        ("POST /v3/templates", "forkd build"),
+    ] {
+        let answer = lab.control(what, Value::Null).await;
+        assert_eq!(answer.status, 501, "{what}: 404 reads as `there is none`");
+        let message = answer.body["message"].as_str().unwrap();
+        assert!(message.contains(instead), "{what}: {message}");
+    }
+    // Clients remove the tags of a build by this route; it names no snapshot, whatever there is.
+    let (id, _) = lab.sandbox(json!({})).await;
+    let keep = format!("POST /sandboxes/{id}/snapshots");
+    assert_eq!(lab.control(&keep, json!({"name": "tags"})).await.status, 201);
+    assert_eq!(lab.control("DELETE /templates/tags", Value::Null).await.status, 501);
+    assert_eq!(lab.control("DELETE /templates/tags%3Adefault", Value::Null).await.status, 204);
+}
+
+#[tokio::test]
+async fn a_template_is_found_by_its_name_and_by_what_stands_for_it() {
+    let lab = Lab::new().await;
+    for name in ["small", "base"] {
+        let found = lab.control(&format!("GET /templates/aliases/{name}"), Value::Null).await;
+        assert_eq!((found.status, &found.body["templateID"]), (200, &json!("small")), "{name}");
+    }
+    let none = lab.control("GET /templates/aliases/none", Value::Null).await;
+    assert_eq!(none.status, 404);
+}
+
+#[tokio::test]
 async fn a_file_is_written_with_a_signature_and_not_with_that_of_another_path() {
     let lab = Lab::new().await;
     let (_, token) = lab.sandbox(json!({})).await;
