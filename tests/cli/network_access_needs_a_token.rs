@@ -10,7 +10,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forkd_testkit::SOON;
 
@@ -85,13 +85,19 @@ fn a_daemon_on_the_network_answers_only_with_a_token() {
     assert!(!ask(Some(TOKEN), &url.replace("https", "http")).0, "without TLS");
     // The owner needs no token on the socket.
     forkd.ok(&["snapshots"]);
-    let log = fs::read_to_string(&audit).unwrap();
+    let uid = rustix::process::geteuid().as_raw();
+    let read = || fs::read_to_string(&audit).unwrap();
+    // A line may come after its answer.
+    while !read().contains(&format!("\"uid\":{uid}")) {
+        assert!(begun.elapsed() < SOON, "{}", read());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let log = read();
     let lines: Vec<serde_json::Value> =
         log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let has = |wanted: &dyn Fn(&serde_json::Value) -> bool| lines.iter().any(wanted);
     assert!(has(&|line| line["who"]["token"] == "ci" && line["status"] == 200), "{log}");
     assert!(has(&|line| line["code"] == "unauthorized" && line["status"] == 401), "{log}");
-    let uid = rustix::process::geteuid().as_raw();
     assert!(has(&|line| line["who"]["uid"] == uid), "{log}");
     assert!(!log.contains(TOKEN), "{log}");
 }

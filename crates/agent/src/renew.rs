@@ -3,11 +3,11 @@
 //! Two guests from one snapshot are equal in everything until this ran. It confirms only when every
 //! step took effect; the daemon destroys a guest that does not confirm.
 //!
-//! A program that ran at the branch point must not run on before that. The daemon sees to it that
-//! the interrupt of the port waits when the vCPUs start. So the vCPU that gets it enters the kernel
-//! before it executes an instruction of a program, and the kernel wakes the thread that reads the
-//! port. It has real-time priority, waits for no disk and no other thread, and so takes the
-//! identity before any program runs. Hooks run beside the programs, which they may want to talk to.
+//! A program that ran at the branch point must not run on before that. The identity is in the port
+//! before the vCPUs start, and the VMM raises the port's interrupt as the first thing that it does
+//! then. The kernel wakes the thread that reads the port. It has real-time priority, waits for no
+//! disk and no other thread, and so takes the identity before any program runs. Hooks run beside the
+//! programs, which they may want to talk to.
 //!
 //! Does not do: stop programs on the other vCPUs of a guest that has several, nor those to which
 //! the guest gave a real-time priority themselves.

@@ -1,10 +1,9 @@
 //! The handle: one method for each thing that a guest agent does.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use forkd_protocol::{HookReport, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request};
-use forkd_sys::socket::unread_by_peer;
 use tokio::net::UnixStream;
 
 use super::call::{Call, Deadline};
@@ -17,11 +16,6 @@ use super::{GuestError, OUTPUT_BYTES_MAX};
 pub(super) const REPORT_MARGIN: Duration = Duration::from_secs(10);
 
 const ENTROPY_BYTES: usize = 64;
-
-/// Most time for a VMM to read an identity. It takes less than a millisecond, unless the host has
-/// no processor for it.
-const READ_WITHIN: Duration = Duration::from_millis(100);
-const READ_POLL: Duration = Duration::from_micros(20);
 
 /// More hooks than any image has: the failed ones are logged.
 const HOOKS_MAX: usize = 256;
@@ -260,8 +254,9 @@ impl GuestAgent {
 
     /// Greets the agent and gives the guest a new identity, the right time and fresh entropy, all
     /// in one piece: a guest that does not run yet finds it there when it does. Comes back when the
-    /// kernel has all of it; [`Renewing::wait_until_read`] waits for the VMM, and
-    /// [`Renewing::confirmed`] for the guest. A guest that does not confirm must not be handed out.
+    /// kernel has all of it, which is all that one can wait for: QEMU reads a port only while the
+    /// vCPUs run. [`Renewing::confirmed`] waits for the guest. A guest that does not confirm must
+    /// not be handed out.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -289,8 +284,7 @@ impl GuestAgent {
         let sent = tokio::time::timeout_at(deadline.instant(), sent).await;
         // A lost connection is told by the replies, which do not come.
         sent.map_err(|_| deadline.timeout("renew"))?.ok();
-        let connection = Arc::clone(&self.connection);
-        Ok(Renewing { instance_id: identity.instance_id, connection, hello, renew })
+        Ok(Renewing { instance_id: identity.instance_id, hello, renew })
     }
 
     /// Says nothing more to the guest: requests that are given up are not ended there, and its
@@ -349,27 +343,11 @@ impl GuestAgent {
 #[must_use = "only a guest that has confirmed it may be handed out"]
 pub struct Renewing {
     instance_id: String,
-    connection: Arc<Connection>,
     hello: Call,
     renew: Call,
 }
 
 impl Renewing {
-    /// Blocks until the VMM has read the identity, and with that has raised the interrupt that the
-    /// guest takes before anything else when it runs. Gives up after [`READ_WITHIN`]: a guest that
-    /// leaves no room for what comes in has itself to blame if its programs run before.
-    pub fn wait_until_read(&self) {
-        let begun = Instant::now();
-        let unread = || unread_by_peer(&self.connection.stream).is_ok_and(|bytes| bytes > 0);
-        while unread() {
-            if begun.elapsed() > READ_WITHIN {
-                tracing::debug!(sandbox = self.instance_id, "the VMM does not read the identity");
-                return;
-            }
-            std::thread::sleep(READ_POLL);
-        }
-    }
-
     /// Waits until the guest says that all of its identity is in effect.
     ///
     /// # Errors
