@@ -6,8 +6,8 @@
 //! A program that ran at the branch point must not run on before that. The identity is in the port
 //! before the vCPUs start, and the VMM raises the port's interrupt as the first thing that it does
 //! then. The kernel wakes the thread that reads the port. It has real-time priority, waits for no
-//! disk and no other thread, and so takes the identity before any program runs. Hooks run beside the
-//! programs, which they may want to talk to.
+//! disk and no other thread, and so takes the identity before any program runs. Hooks run beside
+//! the programs, which they may want to talk to.
 //!
 //! Does not do: stop programs on the other vCPUs of a guest that has several, nor those to which
 //! the guest gave a real-time priority themselves.
