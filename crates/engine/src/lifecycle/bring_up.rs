@@ -121,8 +121,7 @@ impl Lifecycle {
         clock.end(StartPhase::Load);
         // The guest finds it there when it runs, before any of its programs does.
         let renewing = agent.begin_renewal(for_child(handle.id())?, limit::RENEW_DEADLINE).await;
-        let resume = move || machine.vm.resume().map(|()| (machine, renewing));
-        let (machine, renewing) = blocking(resume).await??;
+        let machine = blocking(move || machine.vm.resume().map(|()| machine)).await??;
         clock.end(StartPhase::Resume);
         if let Err(source) = confirmed(renewing, handle.id()).await {
             let error = EngineError::RenewalNotConfirmed { tag: row.tag.clone(), source };
