@@ -1,8 +1,8 @@
 //! Disk overlays: qcow2 files that hold what differs from what is below.
 //!
 //! A blank overlay is made once for each disk size with `qemu-img` and copied from then on: a copy
-//! takes well under a millisecond, a run of `qemu-img` ten. It names no backing file; the VMM is
-//! told explicitly what lies below.
+//! takes well under a millisecond, a run of `qemu-img` ten. It names no backing file: who
+//! reads an overlay is told what lies below. A VMM may write that name into it all the same.
 
 use std::fs;
 use std::io;

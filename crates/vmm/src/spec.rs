@@ -1,7 +1,7 @@
 //! What a VM is made of. Plain data: nothing here is live, so the same specification starts the
 //! template, and with other resources its children.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forkd_launcher::Launcher;
@@ -114,7 +114,18 @@ pub struct DiskOverlay {
 }
 
 /// What a confined VMM calls the base image of its disk.
-pub const CONFINED_BASE: &str = "/disk/base";
+pub(crate) const CONFINED_BASE: &str = "/disk/base";
+/// Where a confined VMM has the overlays of its disk, each under the name of its file.
+pub(crate) const CONFINED_OVERLAYS: &str = "/disk/overlays";
+
+/// Whether `name` is what a confined VMM calls a file of its own disk: one that leads nobody else
+/// to another file.
+#[must_use]
+pub fn is_confined_disk(name: &Path) -> bool {
+    let is_overlay =
+        || name.parent() == Some(Path::new(CONFINED_OVERLAYS)) && name.file_name().is_some();
+    name == Path::new(CONFINED_BASE) || is_overlay()
+}
 
 /// The root disk: a read-only base image and qcow2 overlays, of which the last takes the writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,5 +230,23 @@ impl VmSpec {
     #[must_use]
     pub fn agent_socket(&self) -> PathBuf {
         self.directory.join("agent.sock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_a_confined_disk_lead_nowhere_else() {
+        for name in ["/disk/base", "/disk/overlays/o1.qcow2"] {
+            assert!(is_confined_disk(Path::new(name)), "{name}");
+        }
+        let others =
+            ["/disk/overlays", "/disk/overlays/..", "/disk/overlays/../x", "/disk/overlays/a/b"];
+        for name in others.into_iter().chain(["disk/base", "overlays/o1.qcow2", "/etc/shadow", ""])
+        {
+            assert!(!is_confined_disk(Path::new(name)), "{name}");
+        }
     }
 }

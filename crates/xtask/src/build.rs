@@ -17,13 +17,6 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     all_for_guests(workspace)
 }
 
-/// Builds the programs that the tests run, as for the tests.
-pub(crate) fn tested(workspace: &Workspace) -> anyhow::Result<()> {
-    let mut cargo = workspace.cargo();
-    cargo.args(["build", "--quiet", "--locked", "--workspace", "--lib", "--bins"]);
-    run_visible(&mut cargo).context("build the programs that the tests run")
-}
-
 /// Builds the programs for guests only.
 pub(crate) fn all_for_guests(workspace: &Workspace) -> anyhow::Result<()> {
     agent(workspace)?;

@@ -3,8 +3,9 @@
 //! What happens in it, and nothing else, for a live branch:
 //!
 //! 1. one byte to QEMU and its reply to `stop`;
-//! 2. one byte and the reply to `xen-save-devices-state`: QEMU writes 4 to 18 KiB to tmpfs;
-//! 3. with a disk, one byte and the reply to `blockdev-snapshot`;
+//! 2. one byte for `xen-save-devices-state`, with a disk one more for `blockdev-snapshot`, and the
+//!    reply to the first: QEMU writes 4 to 18 KiB to tmpfs;
+//! 3. with a disk, the reply to the second, which QEMU began while this thread was being woken;
 //! 4. one ioctl for each run of pages written since the capture was armed, a few milliseconds
 //!    before; where it could not be armed, a scan of the VMM's page tables and one ioctl for each
 //!    dirty run;

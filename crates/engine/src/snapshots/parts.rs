@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use forkd_store::{Layer, SnapshotRow, StoreError};
 use forkd_types::SnapshotTag;
-use forkd_vmm::CONFINED_BASE;
+use forkd_vmm::is_confined_disk;
 
 use super::Snapshots;
 use crate::EngineError;
@@ -28,18 +28,18 @@ impl Snapshots {
     }
 
     /// Refuses by name a snapshot of which a disk overlay is missing or damaged, or says that it
-    /// lies over anything but the base image at `base`.
+    /// lies over anything but the base image at `base` or an overlay by a confined VMM's name.
     pub(crate) fn require_overlays(
         &self,
         row: &SnapshotRow,
         base: &Path,
     ) -> Result<(), EngineError> {
-        let names = [base, Path::new(CONFINED_BASE)];
+        let expected = |name: &Path| name == base || is_confined_disk(name);
         for id in &row.manifest.overlays {
             let sum = row.manifest.overlay_checksums.get(id);
             let required = self.files.require_overlay(id, sum).and_then(|header| {
                 let refused = |how| StoreError::OverlayRefused { id: id.clone(), how };
-                header.require_backing(&names).map_err(refused)
+                header.require_backing(expected).map_err(refused)
             });
             required.map_err(|error| damaged(row, error))?;
         }

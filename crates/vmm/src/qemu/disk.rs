@@ -70,6 +70,39 @@ impl QemuVm {
         Ok(())
     }
 
+    /// Writes into the header of the top overlay what is below it.
+    ///
+    /// QEMU gives a node the name of its file if that file names what is below, and otherwise a
+    /// name that spells out all nodes below. `blockdev-snapshot` makes these names again for the
+    /// whole chain, in the pause window: for each node one that is longer than the last.
+    ///
+    /// Only for a confined VMM: its names mean nothing elsewhere, so whoever moves a state
+    /// directory, or reads an overlay without saying what is below, is not led to another file.
+    pub(super) fn name_below(&mut self) -> Result<(), VmmError> {
+        let Some(disk) = self.spec.disk.as_ref().filter(|_| self.spec.confinement.jail.is_some())
+        else {
+            return Ok(());
+        };
+        let names = Names::of(&self.spec);
+        let (top, below, path) = match disk.overlays.as_slice() {
+            [] => return Ok(()),
+            [top] => (top, args::BASE_NODE, names.base(disk)),
+            [.., below, top] => (top, below.node.as_str(), names.overlay(below).path),
+        };
+        let nodes = [top.node.clone(), below.to_owned()];
+        if self.below_named.as_ref() == Some(&nodes) {
+            return Ok(());
+        }
+        let name = qmp::change_backing_file {
+            device: top.node.clone(),
+            image_node_name: top.node.clone(),
+            backing_file: path.to_string_lossy().into_owned(),
+        };
+        self.monitors.general.execute(&name, self.spec.deadlines.reply)?;
+        self.below_named = Some(nodes);
+        Ok(())
+    }
+
     /// A name that no block node of this VM has had.
     pub(super) fn next_node(&mut self) -> String {
         let node = args::overlay_node(self.overlays_made);

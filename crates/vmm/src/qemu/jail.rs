@@ -30,14 +30,12 @@ use forkd_sys::shim_wire;
 use forkd_types::{ByteCount, limit};
 
 use crate::shim_client::ShimNumbers;
-use crate::{
-    Accelerator, CONFINED_BASE, Disk, DiskOverlay, Jail, Start, VmSpec, VmmError, VmmTools,
-};
+use crate::spec::{CONFINED_BASE, CONFINED_OVERLAYS};
+use crate::{Accelerator, Disk, DiskOverlay, Jail, Start, VmSpec, VmmError, VmmTools};
 
 const KERNEL: &str = "/boot/kernel";
 const INITRAMFS: &str = "/boot/initramfs";
 const RAM: &str = "/ram";
-const OVERLAYS: &str = "/disk/overlays";
 const DEVICE_STATE: &str = "/state";
 /// Where the preload library is.
 pub(super) const SHIM: &str = "/forkd/shim.so";
@@ -86,7 +84,7 @@ impl<'a> Names<'a> {
 
     /// The overlay under the name of its file there.
     pub(super) fn overlay(self, overlay: &DiskOverlay) -> DiskOverlay {
-        let (path, node) = (self.file_in(OVERLAYS, &overlay.path), overlay.node.clone());
+        let (path, node) = (self.file_in(CONFINED_OVERLAYS, &overlay.path), overlay.node.clone());
         DiskOverlay { path, node }
     }
 
@@ -120,7 +118,7 @@ pub(super) fn setup(
         binds.push(Bind { from: KVM.into(), to: KVM.into(), access, mounted });
     }
     let files = [KERNEL, INITRAMFS, RAM, CONFINED_BASE].map(|path| Place::File(path.into()));
-    let directories = [OVERLAYS, DEVICE_STATE].map(|path| Place::Directory(path.into()));
+    let directories = [CONFINED_OVERLAYS, DEVICE_STATE].map(|path| Place::Directory(path.into()));
     Ok(Setup { root, binds, places: files.into_iter().chain(directories).collect() })
 }
 
@@ -156,7 +154,7 @@ pub(super) fn binds(spec: &VmSpec, jail: &Jail) -> Vec<Bind> {
     }
     if let Some(disk) = &spec.disk {
         binds.push(read_only(disk.base.clone(), CONFINED_BASE.into()));
-        binds.push(writable(&jail.overlays, OVERLAYS));
+        binds.push(writable(&jail.overlays, CONFINED_OVERLAYS));
     }
     binds
 }
@@ -261,7 +259,7 @@ pub(super) fn make_device_state(path: &Path, jail: &Jail) -> Result<(), VmmError
 
 /// The file that a VMM means by a name, which is a file of its own or none.
 pub(super) fn host_overlay(name: &Path, jail: &Jail) -> Option<PathBuf> {
-    let file = name.strip_prefix(OVERLAYS).ok()?;
+    let file = name.strip_prefix(CONFINED_OVERLAYS).ok()?;
     let is_plain = Some(file.as_os_str()) == name.file_name();
     // A link is made before the VMM is told of it, and removed when it has closed it.
     let is_given = is_plain

@@ -189,13 +189,19 @@ impl Monitor {
 
     /// Completes the loaded command and waits for its reply.
     pub(crate) fn fire<C: QmpCommand>(&mut self, deadline: Duration) -> Result<C::Ok, VmmError> {
+        self.complete::<C>()?;
+        self.reply::<C>(deadline)
+    }
+
+    /// Completes the loaded command. Its reply is owed.
+    pub(crate) fn complete<C: QmpCommand>(&mut self) -> Result<(), VmmError> {
         let loaded = self.loaded.take();
         let (last, _) = loaded
             .filter(|(_, name)| *name == C::NAME)
             .unwrap_or_else(|| panic!("`{}` was not loaded on this monitor", C::NAME));
         self.send(C::NAME, &[last])?;
         self.owed += 1;
-        self.reply::<C>(deadline)
+        Ok(())
     }
 
     /// Takes back a loaded command, if there is one.
@@ -238,7 +244,8 @@ impl Monitor {
         self.stream.as_ref().ok_or_else(|| VmmError::Monitor { command, source: source() })
     }
 
-    fn reply<C: QmpCommand>(&mut self, deadline: Duration) -> Result<C::Ok, VmmError> {
+    /// Waits for the reply to the command that was given last.
+    pub(crate) fn reply<C: QmpCommand>(&mut self, deadline: Duration) -> Result<C::Ok, VmmError> {
         let message = self.answer(C::NAME, deadline)?;
         match result_in::<C::Ok>(&message) {
             Some(Ok(value)) => Ok(value),

@@ -39,6 +39,8 @@ pub struct QemuVm {
     pub(super) loaded: Option<PausePlan>,
     /// The nodes of overlays that the VMM is known not to have open for writing.
     pub(super) closed: BTreeSet<String>,
+    /// The top overlay whose header names what is below it, and what that is, as nodes.
+    pub(super) below_named: Option<[String; 2]>,
 }
 
 /// What is not known about a VM because its VMM has not answered.
@@ -101,7 +103,18 @@ impl QemuVm {
         let frozen = frozen.map(|(_, frozen)| frozen).unwrap_or_default().iter();
         let closed = frozen.map(|overlay| overlay.node.clone()).collect();
         let (unconfirmed, loaded) = (Unconfirmed::default(), None);
-        Self { process, monitors, shim, ram, spec, overlays_made, unconfirmed, loaded, closed }
+        Self {
+            process,
+            monitors,
+            shim,
+            ram,
+            spec,
+            overlays_made,
+            unconfirmed,
+            loaded,
+            closed,
+            below_named: None,
+        }
     }
 
     /// Whether the vCPUs run, as QEMU says.

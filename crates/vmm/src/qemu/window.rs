@@ -1,5 +1,6 @@
 //! The commands of the pause window: each is loaded on a monitor of its own before the window
-//! opens; inside it each costs the sending of one byte and the reading of one reply.
+//! opens; inside it each costs the sending of one byte and the reading of one reply. There are
+//! three round trips: `stop`; device state and disk together; `cont`.
 
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ impl QemuVm {
             // A branch that failed has removed it, and the commands may still be loaded.
             jail::make_device_state(&plan.device_state, jail)?;
         }
+        let named = self.name_below();
+        named.map_err(|error| self.process.explain("while its disk was made ready", error))?;
         if self.loaded.as_ref() == Some(&plan) {
             return Ok(());
         }
@@ -65,6 +68,39 @@ impl QemuVm {
     }
 }
 
+impl QemuVm {
+    /// Asks for the planned overlay on top of the disk, unless that was done.
+    ///
+    /// This need not wait until the device state is saved: neither looks at what the other does,
+    /// and the vCPUs stand still. So QEMU goes from one to the other while this process sleeps, and
+    /// the window has one round trip less.
+    fn ask_to_freeze(&mut self) -> Result<(), VmmError> {
+        let planned = self.loaded.as_mut().and_then(|plan| plan.overlay.take());
+        let Some(overlay) = planned else { return Ok(()) };
+        self.monitors.freeze.complete::<qmp::blockdev_snapshot>()?;
+        self.unconfirmed.freezing = Some(overlay);
+        Ok(())
+    }
+
+    /// Waits until the disk is frozen, if that was asked for.
+    fn await_freeze(&mut self) -> Result<(), VmmError> {
+        let Some(overlay) = self.unconfirmed.freezing.take() else { return Ok(()) };
+        let deadline = self.spec.deadlines.pause_reply;
+        match self.monitors.freeze.reply::<qmp::blockdev_snapshot>(deadline) {
+            Ok(_) => {
+                self.overlay_is_on_top(overlay);
+                Ok(())
+            }
+            Err(error) => {
+                if self.monitors.freeze.owes_reply() {
+                    self.unconfirmed.freezing = Some(overlay);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
 impl WindowCommands for QemuVm {
     fn stop(&mut self) -> Result<(), VmmError> {
         self.unconfirmed.stopped = true;
@@ -73,27 +109,19 @@ impl WindowCommands for QemuVm {
     }
 
     fn save_device_state(&mut self) -> Result<(), VmmError> {
-        let deadline = self.spec.deadlines.pause_reply;
-        let saved = self.monitors.save.fire::<qmp::xen_save_devices_state>(deadline);
+        self.monitors.save.complete::<qmp::xen_save_devices_state>()?;
+        self.ask_to_freeze()?;
+        let saved = self
+            .monitors
+            .save
+            .reply::<qmp::xen_save_devices_state>(self.spec.deadlines.pause_reply);
         saved.map(drop).map_err(|error| self.process.explain("while it saved device state", error))
     }
 
     fn freeze_disk(&mut self) -> Result<(), VmmError> {
-        let planned = self.loaded.as_mut().and_then(|plan| plan.overlay.take());
-        let Some(overlay) = planned else { return Ok(()) };
-        let deadline = self.spec.deadlines.pause_reply;
-        match self.monitors.freeze.fire::<qmp::blockdev_snapshot>(deadline) {
-            Ok(_) => {
-                self.overlay_is_on_top(overlay);
-                Ok(())
-            }
-            Err(error) => {
-                if self.owes_reply() {
-                    self.unconfirmed.freezing = Some(overlay);
-                }
-                Err(self.process.explain("while it froze the disk", error))
-            }
-        }
+        self.ask_to_freeze()?;
+        let frozen = self.await_freeze();
+        frozen.map_err(|error| self.process.explain("while it froze the disk", error))
     }
 
     fn resume(&mut self) -> Result<Option<Duration>, VmmError> {
@@ -107,6 +135,11 @@ impl WindowCommands for QemuVm {
     }
 
     fn resume_early(&mut self) {
+        if !self.monitors.save.owes_reply()
+            && let Err(error) = self.await_freeze()
+        {
+            tracing::debug!(%error, "a disk was not frozen in a window that was left early");
+        }
         if self.owes_reply() {
             return;
         }

@@ -6,8 +6,8 @@
 //! networks, and what several processors do at the same time. A wait counts too: a millisecond of
 //! it as a million.
 //!
-//! The programs are those that the tests run, so that they are built once: the product's own part
-//! is larger than in a release.
+//! The programs are released ones: those that the tests run take several times as long to scan a
+//! guest's memory.
 //!
 //! Guarantees: one thing at a time is counted; nothing is written but with `--write`.
 
@@ -57,7 +57,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Counts, and shows, compares or writes the table.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
     setup::run(workspace)?;
-    build::tested(workspace)?;
+    build::run(workspace)?;
     images::run(workspace, &images::Options::default())?;
     let host = images::kvm_host(workspace)?;
     let sizes: Vec<String> = options.mem_size_mib.iter().map(u32::to_string).collect();
@@ -80,7 +80,7 @@ fn play(workspace: &Workspace, host: &KvmHost, sizes: &str) -> anyhow::Result<St
     let folder = tempfile::Builder::new().prefix("count-").tempdir_in(workspace.kvm_host())?;
     let mut payload = Payload::begin(folder.path())?;
     payload.add_images(workspace, &IMAGES)?;
-    payload.add_product(&workspace.tested())?;
+    payload.add_product(&workspace.released())?;
     payload.add_script("count", JOB)?;
     let disk = payload.finish(PRODUCT_ENVIRONMENT, &format!("count {sizes}\n"))?;
     let logs = ["count-console", "count-qemu", "count"].map(|name| workspace.log(name));
