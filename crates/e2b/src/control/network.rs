@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use forkd_types::network::NetworkPolicy;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::asked::{Asked, Body, Said, to_the_end};
 use crate::failure::Failure;
@@ -90,6 +90,18 @@ pub(super) fn policy_of(
     Ok(Some(policy))
 }
 
+/// What a sandbox may reach, as it is shown. What E2B has no word for is left out.
+pub(super) fn shown(policy: &NetworkPolicy, is_public: bool) -> Value {
+    let allowed: Vec<String> = policy.allow_out.iter().map(ToString::to_string).collect();
+    let denied: Vec<String> = policy.deny_out.iter().map(ToString::to_string).collect();
+    let mut shown =
+        json!({"allowOut": allowed, "denyOut": denied, "allowPublicTraffic": is_public});
+    if let Some(host) = &policy.mask_request_host {
+        shown["maskRequestHost"] = host.to_string().into();
+    }
+    shown
+}
+
 /// Replaces the policy; what is left out is cleared.
 pub(super) async fn replace(
     asked: Asked,
@@ -108,6 +120,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_policy_is_shown_in_the_words_in_which_it_was_said() {
+        let said = json!({
+            "allowOut": ["1.1.1.1", "example.com"], "denyOut": ["0.0.0.0/0"],
+            "allowPublicTraffic": false, "maskRequestHost": "here:${PORT}",
+        });
+        let policy = policy(None, Some(said.clone())).unwrap().unwrap();
+        assert_eq!(shown(&policy, false), said);
+    }
 
     fn policy(access: Option<bool>, wish: Option<Value>) -> Result<Option<NetworkPolicy>, Failure> {
         let wish = wish.map(|wish| serde_json::from_value::<NetworkWish>(wish).unwrap());

@@ -7,6 +7,7 @@ use forkd_types::{SandboxState, limit};
 use serde_json::{Map, Value, json};
 
 use super::asked::Asked;
+use super::network;
 use crate::id;
 use crate::record::Record;
 use crate::shared::ENVD_VERSION;
@@ -71,11 +72,15 @@ impl Asked {
         let record = self.record(sandbox);
         let allow_internet_access = record.allow_internet_access;
         let auto_resume = record.wakes_for_secs.is_some();
+        let is_public = record.allow_public_traffic;
         let mut shown = listed_with(sandbox, record);
         let token = self.shared.secret.access_token(&sandbox.id);
         shown.insert("envdAccessToken".to_owned(), token.into());
         if let Some(allow) = allow_internet_access {
             shown.insert("allowInternetAccess".to_owned(), allow.into());
+        }
+        if let Some(policy) = &sandbox.options.network {
+            shown.insert("network".to_owned(), network::shown(policy, is_public));
         }
         shown.insert("domain".to_owned(), self.shared.domain.to_string().into());
         let on_timeout = match sandbox.options.at_end {
