@@ -51,6 +51,8 @@ const context = await sandbox.createCodeContext({ cwd: '/tmp' })
 assert.equal((await sandbox.runCode('import os\nos.getcwd()', { context })).text, '/tmp')
 const ids = (await sandbox.listCodeContexts()).map((listed) => listed.id)
 assert.ok(ids.includes(context.id))
+await sandbox.restartCodeContext(context)
+assert.equal((await sandbox.runCode('os', { context })).error.name, 'NameError')
 await sandbox.removeCodeContext(context)
 
 await sandbox.files.write('/tmp/site/page', 'content')

@@ -1,19 +1,31 @@
 //! Goal: a program for E2B runs unchanged against forkd: the published packages for Python and for
 //! JavaScript make a sandbox, run commands, terminals and code in it, read, write and watch files,
-//! reach a server in it, pause, fork and end it, and are told when a sandbox dies under them.
+//! reach a server in it, pause, fork and end it, and are told when a sandbox dies under them. What
+//! `e2b/methods.tsv` says of each public method of the packages is so.
 //!
-//! Method: `e2b_session` and `e2b_interpreter_session` in both languages, with the packages from
-//! their registries in places of their own, told of forkd by what the first block of the guide
-//! gives a shell and by nothing else. Breaks when a route, a field, a framing or a status that a
-//! package relies on changes.
+//! Method: the sessions in both languages, with the packages from their registries in places of
+//! their own, told of forkd by what the first block of the guide gives a shell and by nothing else.
+//! Beside each runs `e2b/methods`, which writes down what it calls and how that ends, and lists
+//! what the packages have. Breaks when a route, a field, a framing or a status that a package
+//! relies on changes, and when a package gets or loses a method.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use forkd_testkit::e2b_methods::{Call, MethodKey, calls_of, findings, listed};
 
 use crate::forkd::Forkd;
 
 const PYTHON_PACKAGES: [&str; 2] = ["e2b==2.63.0", "e2b-code-interpreter==2.11.5"];
 const NPM_PACKAGES: [&str; 2] = ["e2b@2.51.0", "@e2b/code-interpreter@2.8.0"];
+const PYTHON_SESSIONS: [&str; 4] = [
+    "e2b_session.py",
+    "e2b_interpreter_session.py",
+    "e2b/all_methods.py",
+    "e2b/all_methods_async.py",
+];
+const NODE_SESSIONS: [&str; 3] =
+    ["e2b_session.mjs", "e2b_interpreter_session.mjs", "e2b/all_methods.mjs"];
 const GUIDES_ADDRESS: &str = "127.0.0.1:8891";
 
 fn checked(command: &mut Command) -> String {
@@ -24,43 +36,82 @@ fn checked(command: &mut Command) -> String {
     said.into_owned()
 }
 
-/// A Python with the packages.
-fn python(home: &Path) -> PathBuf {
-    let place = home.join("venv");
-    checked(Command::new("python3").args(["-m", "venv"]).arg(&place));
-    checked(Command::new(place.join("bin/pip")).args(["install", "--quiet"]).args(PYTHON_PACKAGES));
-    place.join("bin/python")
+/// What plays the sessions of a language with its packages.
+enum Player {
+    /// The interpreter.
+    Python(PathBuf),
+    /// The folder with the packages and the sessions.
+    Node(PathBuf),
 }
 
-/// Whether the packages for JavaScript run here: they need a newer Node than Debian 12 has.
-fn has_node_for_it() -> bool {
-    let version = checked(Command::new("node").arg("--version"));
-    let major = version.trim().trim_start_matches('v').split('.').next();
-    major.and_then(|major| major.parse().ok()) >= Some(20)
+impl Player {
+    fn python(home: &Path) -> Self {
+        let place = home.join("venv");
+        checked(Command::new("python3").args(["-m", "venv"]).arg(&place));
+        let mut pip = Command::new(place.join("bin/pip"));
+        checked(pip.args(["install", "--quiet"]).args(PYTHON_PACKAGES));
+        Self::Python(place.join("bin/python"))
+    }
+
+    /// None if the packages for JavaScript do not run here: they need a newer Node than Debian 12
+    /// has.
+    fn node(home: &Path) -> Option<Self> {
+        let version = checked(Command::new("node").arg("--version"));
+        let major = version.trim().trim_start_matches('v').split('.').next()?;
+        let major: u32 = major.parse().ok()?;
+        (major >= 20).then(|| {
+            let place = home.join("npm");
+            std::fs::create_dir(&place).unwrap();
+            let install = ["install", "--silent", "--no-audit", "--no-fund", "--prefix"];
+            checked(Command::new("npm").args(install).arg(&place).args(NPM_PACKAGES));
+            for file in NODE_SESSIONS.into_iter().chain(["e2b/methods.mjs"]) {
+                std::fs::copy(file_of(file), place.join(name_of(file))).unwrap();
+            }
+            Self::Node(place)
+        })
+    }
+
+    /// All methods of the packages.
+    fn methods(&self) -> Vec<MethodKey> {
+        let list = match self {
+            Self::Python(python) => {
+                checked(Command::new(python).arg(file_of("e2b/methods.py")).arg("list"))
+            }
+            Self::Node(place) => checked(Command::new("node").arg(place.join("methods.mjs"))),
+        };
+        listed(&list).into_iter().collect()
+    }
+
+    /// Plays a session that is told these variables. Returns what it has called.
+    fn play(&self, session: &str, variables: &[(String, String)], home: &Path) -> Vec<Call> {
+        let name = name_of(session);
+        let record = home.join(format!("{name}.calls"));
+        let mut program = match self {
+            Self::Python(python) => {
+                let mut program = Command::new(python);
+                program.arg(file_of("e2b/methods.py")).arg("play").arg(&record);
+                program.arg(file_of(session));
+                program
+            }
+            Self::Node(place) => {
+                let mut program = Command::new("node");
+                program.current_dir(place).args(["--import", "./methods.mjs", name]);
+                program.env("E2B_METHODS_RECORD", &record);
+                program
+            }
+        };
+        let said = checked(program.envs(variables.iter().cloned()));
+        assert!(said.trim_end().ends_with("done"), "{said}");
+        calls_of(name, &std::fs::read_to_string(record).unwrap())
+    }
 }
 
-/// The sessions for JavaScript, beside the packages.
-fn javascript(home: &Path) -> Vec<PathBuf> {
-    let place = home.join("npm");
-    std::fs::create_dir(&place).unwrap();
-    let install = ["install", "--silent", "--no-audit", "--no-fund"];
-    checked(Command::new("npm").args(install).args(NPM_PACKAGES).arg("--prefix").arg(&place));
-    let copied = ["e2b_session.mjs", "e2b_interpreter_session.mjs"].map(|name| {
-        let session = place.join(name);
-        std::fs::copy(session_file(name), &session).unwrap();
-        session
-    });
-    copied.into()
+fn name_of(file: &str) -> &str {
+    file.rsplit('/').next().unwrap()
 }
 
-fn session_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("cli").join(name)
-}
-
-/// Runs a session that is told these variables.
-fn play(program: &mut Command, variables: &[(String, String)]) {
-    let said = checked(program.envs(variables.iter().cloned()));
-    assert!(said.trim_end().ends_with("done"), "{said}");
+fn file_of(session: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("cli").join(session)
 }
 
 /// What the first block of `docs/guides/coming-from-e2b.md` gives a shell, on any free port.
@@ -82,21 +133,25 @@ fn variables_of_the_guide(forkd: &Forkd) -> Vec<(String, String)> {
 #[test]
 fn the_published_packages_find_all_that_a_session_needs() {
     let forkd = Forkd::new();
-    let python = python(forkd.home());
-    let javascript = has_node_for_it().then(|| javascript(forkd.home()));
+    let python = Player::python(forkd.home());
+    let node = Player::node(forkd.home());
     let variables = variables_of_the_guide(&forkd);
     assert_eq!(variables.len(), 3, "{variables:?}");
-    for session in ["e2b_session.py", "e2b_interpreter_session.py"] {
-        play(Command::new(&python).arg(session_file(session)), &variables);
+    let (mut methods, mut calls) = (python.methods(), Vec::new());
+    for session in PYTHON_SESSIONS {
+        calls.extend(python.play(session, &variables, forkd.home()));
     }
-    match javascript {
-        Some(sessions) => {
-            for session in sessions {
-                play(Command::new("node").arg(session), &variables);
+    match node {
+        Some(node) => {
+            methods.extend(node.methods());
+            for session in NODE_SESSIONS {
+                calls.extend(node.play(session, &variables, forkd.home()));
             }
         }
         None => eprintln!("not played: the sessions for JavaScript; they need Node 20"),
     }
+    let wrong = findings(&methods.into_iter().collect(), &calls);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     forkd.ok(&["stop", "--stop-sandboxes"]);
     let left = forkd.run(&["e2b", "env"]);
     assert!(!left.status.success(), "a daemon that has ended is found no longer");

@@ -12,6 +12,7 @@
 
 pub mod audit;
 mod contract;
+pub mod e2b_methods;
 mod environment;
 mod gateway;
 mod guard;

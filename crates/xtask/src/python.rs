@@ -25,7 +25,7 @@ const CHECKS: [(&str, &[&str]); 3] = [
 ];
 
 /// What ruff looks at, from the SDK's folder.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     ".",
     "../../bench",
     "../../crates/agent/tests/driver",
@@ -35,6 +35,7 @@ const FOLDERS: [&str; 9] = [
     "../../recipes/parallel-pytest",
     "../../recipes/postgresql-fixture",
     "../../recipes/tree-search",
+    "../../tests/cli",
 ];
 
 /// The environment with the SDK and its tools, made if need be.
