@@ -13,8 +13,16 @@ from e2b import (
     Sandbox,
     Secret,
     Template,
+    TimeoutException,
     Volume,
 )
+
+
+def soon(claim, what, seconds=60):
+    until = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < until, what
+        time.sleep(0.2)
 
 
 def await_death(handle):
@@ -40,6 +48,38 @@ def commands(sandbox):
     assert not sleeper.kill()
 
 
+def what_outlives_its_stream(sandbox):
+    """A command goes on when nobody reads, and ends when its time is over."""
+    reader = sandbox.commands.run("sleep 600", background=True, timeout=0)
+    reader.disconnect()
+    try:
+        sandbox.commands.run("sleep 601", timeout=3)
+        raise AssertionError("a command whose time is over must raise")
+    except TimeoutException:
+        pass
+    soon(
+        lambda: [one.args[-1] for one in sandbox.commands.list()] == ["sleep 600"],
+        "only the command whose time is over has ended",
+    )
+    assert sandbox.commands.kill(reader.pid)
+
+
+def watching_below(sandbox):
+    """What was done before changes are asked for is among them, in its order."""
+    fs = sandbox.files
+    fs.make_dir("/tmp/watched")
+    handle = fs.watch_dir("/tmp/watched", recursive=True, include_entry=True)
+    fs.make_dir("/tmp/watched/below")
+    fs.write("/tmp/watched/below/new", "text")
+    events = handle.get_new_events()
+    kinds = [(event.name, event.type.value) for event in events]
+    expected = [("below", "create"), ("below/new", "create"), ("below/new", "write")]
+    assert kinds == expected, kinds
+    assert events[-1].entry.size == 4, events
+    assert handle.get_new_events() == []
+    handle.stop()
+
+
 def terminals(sandbox):
     seen = []
     pty = sandbox.pty.create(PtySize(rows=24, cols=80), timeout=0)
@@ -56,8 +96,9 @@ def terminals(sandbox):
     assert not sandbox.pty.kill(other.pid)
 
 
-def repository(git, sandbox):
+def repository(sandbox):
     """A life of a repository, with another one beside it that it is pushed to."""
+    git = sandbox.git
     path, origin = "/tmp/git/one", "/tmp/git/origin"
     git.init(origin, bare=True, initial_branch="main")
     git.init(path, initial_branch="main")
@@ -162,11 +203,11 @@ def main():
     sandbox = Sandbox.create(timeout=900)
     templates()
     refusals()
-    parts = [commands, terminals, lambda one: repository(one.git, one), by_id]
-    for name, part in zip(["commands", "terminals", "repository", "by id"], parts):
+    parts = [commands, what_outlives_its_stream, watching_below, terminals, repository, by_id]
+    for part in parts:
         begun = time.monotonic()
         part(sandbox)
-        print(f"{name}: {time.monotonic() - begun:.1f} s", flush=True)
+        print(f"{part.__name__}: {time.monotonic() - begun:.1f} s", flush=True)
     assert sandbox.kill()
     print("done")
 
