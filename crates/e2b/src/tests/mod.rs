@@ -2,6 +2,7 @@
 
 mod others_own;
 mod ports_and_pauses;
+mod required;
 mod traps;
 
 use std::collections::BTreeMap;

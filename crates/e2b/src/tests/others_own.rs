@@ -15,7 +15,7 @@ const SOURCE: &str = include_str!("../control/mod.rs");
 const NEVER: &str = "sb00000000dead";
 
 /// Methods and paths of all routes.
-fn routes() -> Vec<(&'static str, &'static str)> {
+pub(super) fn routes() -> Vec<(&'static str, &'static str)> {
     let mut routes = Vec::new();
     for line in SOURCE.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
         let (path, handlers) = line.split_once('"').unwrap();
