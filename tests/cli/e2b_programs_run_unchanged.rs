@@ -130,6 +130,27 @@ fn variables_of_the_guide(forkd: &Forkd) -> Vec<(String, String)> {
     variables.filter_map(pair).collect()
 }
 
+/// A program finds a template by a name that was given to it just now.
+fn names_of_templates_are_changed_while_the_daemon_runs(
+    forkd: &Forkd,
+    python: &Player,
+    variables: &[(String, String)],
+) {
+    let Player::Python(python) = python else { panic!("needs Python") };
+    let exists = || {
+        let program = "import e2b; print(e2b.Template.exists('mine'))";
+        checked(Command::new(python).args(["-c", program]).envs(variables.iter().cloned()))
+    };
+    assert_eq!(exists(), "False\n");
+    forkd.ok(&["e2b", "alias", "mine=python", "base=python"]);
+    assert_eq!(exists(), "True\n");
+    assert_eq!(forkd.ok(&["e2b", "alias"]), "base=python\nmine=python");
+    forkd.ok(&["e2b", "alias", "--remove", "mine"]);
+    assert_eq!(exists(), "False\n");
+    let (errors, _) = forkd.refused(&["e2b", "alias", "--remove", "mine"]);
+    assert!(errors.contains("nothing was said of the name 'mine'"), "{errors}");
+}
+
 #[test]
 fn the_published_packages_find_all_that_a_session_needs() {
     let forkd = Forkd::new();
@@ -150,6 +171,7 @@ fn the_published_packages_find_all_that_a_session_needs() {
         }
         None => eprintln!("not played: the sessions for JavaScript; they need Node 20"),
     }
+    names_of_templates_are_changed_while_the_daemon_runs(&forkd, &python, &variables);
     let wrong = findings(&methods.into_iter().collect(), &calls);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     forkd.ok(&["stop", "--stop-sandboxes"]);

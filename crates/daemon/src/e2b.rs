@@ -8,6 +8,7 @@
 //!
 //! Does not do: answer. The crate `e2b` does.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -20,7 +21,9 @@ use axum::extract::{Request, State};
 use axum::http::uri::Scheme;
 use axum::middleware::Next;
 use axum::response::Response;
-use forkd_e2b::{Config, Domain, E2b, FindCaller, NotPassed, Part, PassOn, Subject, ToPort};
+use forkd_e2b::{
+    Aliases, Config, Domain, E2b, FindCaller, NotPassed, Part, PassOn, Subject, ToPort,
+};
 use forkd_engine::{Engine, private_directory};
 use forkd_types::SandboxId;
 
@@ -38,6 +41,12 @@ const ENVIRONMENT: &str = "env";
 #[must_use]
 pub fn environment_file(state_dir: &Path) -> PathBuf {
     state_dir.join(FOLDER).join(ENVIRONMENT)
+}
+
+/// What was said of templates' names to a daemon with this state directory.
+#[must_use]
+pub fn aliases(state_dir: &Path) -> Aliases {
+    Aliases::in_folder(&state_dir.join(FOLDER), BTreeMap::new())
 }
 
 /// What is listened for, and how clients see it.

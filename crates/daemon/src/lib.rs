@@ -36,7 +36,7 @@ mod upload;
 
 pub use access::{AuditError, TlsError, TokenFileError};
 pub use config::{E2bConfig, PreviewConfig, ServeConfig, SocketMode, SocketModeError, TlsFiles};
-pub use e2b::environment_file as e2b_environment_file;
+pub use e2b::{aliases as e2b_aliases, environment_file as e2b_environment_file};
 pub use forkd_e2b::{Domain as E2bDomain, DomainError as E2bDomainError};
 pub use forkd_engine::{
     Accelerator, AcceleratorChoice, IsolationPolicy, Limits, OwnerLimits, SandboxLimits,

@@ -10,6 +10,7 @@
 //! secret   keys and tokens             failure  errors, in the forms that clients read
 //! record   what is kept of each one    signature  addresses of files that need no token
 //! subject  what a request is about     pass_on  what the daemon does for us
+//! aliases  names that stand for templates
 //! ```
 //!
 //! Guarantees: no token is in a guest or a snapshot because of this; what forkd does not do is
@@ -18,6 +19,7 @@
 //!
 //! Does not do: listen, encrypt, know who has which key of the operator's. The daemon does.
 
+mod aliases;
 mod connect;
 mod control;
 mod domain;
@@ -37,6 +39,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub use aliases::Aliases;
 pub use domain::{Domain, DomainError};
 pub use pass_on::{NotPassed, PassOn, ToPort};
 pub use server::{Config, E2b};

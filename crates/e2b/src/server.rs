@@ -12,6 +12,7 @@ use forkd_engine::Engine;
 use forkd_types::{SandboxId, TagName};
 use tower::ServiceExt as _;
 
+use crate::aliases::Aliases;
 use crate::domain::Domain;
 use crate::envd::at::At;
 use crate::envd::files::file_signature;
@@ -36,7 +37,8 @@ pub struct Config {
     pub folder: PathBuf,
     /// Who comes in with which key.
     pub find_caller: FindCaller,
-    /// Names of templates that stand for snapshots: E2B's clients ask for `base` by themselves.
+    /// Names of templates that stand for snapshots: clients ask for `base` by themselves. What
+    /// is said later is in the folder.
     pub templates: BTreeMap<String, TagName>,
     /// Ports of sandboxes have names below it.
     pub domain: Domain,
@@ -59,6 +61,7 @@ impl E2b {
         let Config { engine, folder, find_caller, templates, domain, pass_on } = config;
         let records = Records::open(&folder)?;
         let secret = Secret::open(&folder)?;
+        let templates = Aliases::in_folder(&folder, templates);
         let known: Vec<_> = engine.sandboxes().into_iter().map(|sandbox| sandbox.id).collect();
         records.keep_only(&known);
         let shared = Shared {

@@ -1,13 +1,13 @@
 //! What all requests share.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forkd_engine::{Caller, Engine};
-use forkd_types::{SandboxId, SandboxState, TagName};
+use forkd_types::{SandboxId, SandboxState};
 
+use crate::aliases::Aliases;
 use crate::domain::Domain;
 use crate::envd::place::Homes;
 use crate::envd::watchers::Watchers;
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) secret: Secret,
     pub(crate) records: Records,
-    pub(crate) templates: BTreeMap<String, TagName>,
+    pub(crate) templates: Aliases,
     pub(crate) homes: Homes,
     pub(crate) watchers: Watchers,
     pub(crate) find_caller: FindCaller,

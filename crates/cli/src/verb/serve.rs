@@ -115,7 +115,7 @@ enum LogFormat {
     Json,
 }
 
-fn template_name(text: &str) -> Result<(String, TagName), String> {
+pub(super) fn template_name(text: &str) -> Result<(String, TagName), String> {
     let (name, tag) = text.split_once('=').ok_or("use NAME=TAG")?;
     let tag = tag.parse().map_err(|error: TagError| error.to_string())?;
     Ok((name.to_owned(), tag))

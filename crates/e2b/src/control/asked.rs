@@ -42,7 +42,7 @@ impl Asked {
 
     /// Whether a template's name stands for a tag.
     pub(super) fn is_alias(&self, said: &str) -> bool {
-        self.shared.templates.contains_key(said.strip_suffix(":default").unwrap_or(said))
+        self.shared.templates.get(said.strip_suffix(":default").unwrap_or(said)).is_some()
     }
 
     /// The snapshot that a template's name means: an alias, or a tag. A snapshot's id ends with
@@ -50,7 +50,7 @@ impl Asked {
     pub(super) fn template(&self, said: &str) -> Result<SnapshotTag, Failure> {
         let name = said.strip_suffix(":default").unwrap_or(said);
         let tag = match self.shared.templates.get(name) {
-            Some(tag) => tag.clone(),
+            Some(tag) => tag,
             None => name.parse().map_err(|_| {
                 Failure::new(
                     Kind::NotFound,
@@ -63,7 +63,7 @@ impl Asked {
             let said = shorten(said);
             let text = format!(
                 "template '{said}' not found; make it with `forkd template build IMAGE --tag \
-                 {said}`, or let it stand for another with `forkd serve --e2b-template {said}=TAG`"
+                 {said}`, or let it stand for another with `forkd e2b alias {said}=TAG`"
             );
             return Err(Failure::new(Kind::NotFound, text));
         }

@@ -117,7 +117,7 @@ pub(super) async fn create(
     let name = body.template_id.strip_suffix(":default").unwrap_or(&body.template_id);
     let record = Record {
         env: body.env_vars.unwrap_or_default(),
-        alias: asked.shared.templates.contains_key(name).then(|| name.to_owned()),
+        alias: asked.is_alias(name).then(|| name.to_owned()),
         template: tag.shown_to(asked.engine.caller().owner()),
         cpus: snapshot.vcpus,
         memory_mb: snapshot.memory.get() >> 20,

@@ -45,7 +45,7 @@ struct Lab {
     router: Router,
     key: String,
     engine: Engine,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 struct Answer {
@@ -81,7 +81,12 @@ impl Lab {
         });
         let e2b = e2b.unwrap();
         let (router, key) = (e2b.router(), e2b.api_key());
-        Self { router, key, engine, _directory: directory }
+        Self { router, key, engine, directory }
+    }
+
+    /// Where E2B's interfaces keep what they keep.
+    fn folder(&self) -> std::path::PathBuf {
+        self.directory.path().join("e2b")
     }
 
     async fn ask(&self, what: &str, headers: &[(&str, &str)], body: Body) -> Answer {
@@ -340,6 +345,27 @@ async fn a_template_is_found_by_its_name_and_by_what_stands_for_it() {
     }
     let none = lab.control("GET /templates/aliases/none", Value::Null).await;
     assert_eq!(none.status, 404);
+}
+
+#[tokio::test]
+async fn a_name_stands_for_another_snapshot_from_the_next_request_on() {
+    let lab = Lab::new().await;
+    let (id, _) = lab.sandbox(json!({})).await;
+    let keep = format!("POST /sandboxes/{id}/snapshots");
+    assert_eq!(lab.control(&keep, json!({"name": "later"})).await.status, 201);
+    let aliases = crate::Aliases::in_folder(&lab.folder(), BTreeMap::new());
+    for (name, stands_for) in [("base", "later"), ("team/own", "later"), ("base", "small")] {
+        aliases.set(name, &stands_for.parse().unwrap()).unwrap();
+        let made = lab.control("POST /v2/sandboxes", json!({"templateID": name})).await;
+        assert_eq!(made.status, 201, "{}", made.body);
+        assert_eq!(
+            (&made.body["templateID"], &made.body["alias"]),
+            (&json!(stands_for), &json!(name))
+        );
+    }
+    aliases.remove("team/own").unwrap();
+    let gone = lab.control("POST /v2/sandboxes", json!({"templateID": "team/own"})).await;
+    assert_eq!(gone.status, 404, "{}", gone.body);
 }
 
 #[tokio::test]
