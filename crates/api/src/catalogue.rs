@@ -59,16 +59,21 @@ pub struct CatalogueEntry {
     pub name: &'static str,
     /// The HTTP status.
     pub status: u16,
+    /// What happened, as the code's documentation says it.
+    pub meaning: &'static str,
     /// What to do about it.
     pub hint: &'static str,
 }
 
 macro_rules! catalogue {
-    ($($(#[$doc:meta])* $code:ident = $name:literal, $status:literal, $hint:literal;)*) => {
+    ($(
+        $(#[doc = $doc:literal])*
+        $code:ident = $name:literal, $status:literal, $hint:literal;
+    )*) => {
         /// A stable word for each kind of failure.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ErrorCode {
-            $($(#[$doc])* $code,)*
+            $($(#[doc = $doc])* $code,)*
         }
 
         /// All errors, in the order of their codes' declaration.
@@ -77,6 +82,7 @@ macro_rules! catalogue {
                 code: ErrorCode::$code,
                 name: $name,
                 status: $status,
+                meaning: concat!($($doc),*),
                 hint: $hint,
             },)*
         ];

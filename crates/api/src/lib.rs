@@ -13,6 +13,8 @@ mod catalogue;
 mod check;
 mod command;
 mod daemon;
+#[cfg(test)]
+mod error_page;
 mod file;
 mod network;
 mod operation;

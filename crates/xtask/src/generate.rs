@@ -20,7 +20,7 @@ const WRITE: &str = "FORKD_UPDATE";
 const SDK_SCRIPT: &str = "scripts/generate.py";
 
 /// All generated files, in the order in which they are made.
-const GENERATORS: [Generator; 4] = [
+const GENERATORS: [Generator; 5] = [
     Generator {
         files: "openapi/v1.json",
         how: How::Test("forkd-daemon", "--lib", "the_committed_openapi_document_is_current"),
@@ -28,6 +28,10 @@ const GENERATORS: [Generator; 4] = [
     Generator {
         files: "docs/reference/cli.md",
         how: How::Test("forkd-cli", "--bins", "the_committed_reference_is_current"),
+    },
+    Generator {
+        files: "docs/reference/errors.md",
+        how: How::Test("forkd-api", "--lib", "the_committed_page_of_errors_is_current"),
     },
     Generator {
         files: "docs/reference/e2b-methods.md",
