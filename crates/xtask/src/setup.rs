@@ -21,6 +21,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ca-certificates", "package mirrors over TLS"),
     ("e2fsprogs", "mke2fs, builds root disks"),
     ("gcc", "links Rust programs, compiles SQLite"),
+    ("iproute2", "tests make networks of their own"),
     ("kmod", "depmod, orders guest kernel modules"),
     ("libc6-dev", "links Rust programs, the static guest agent"),
     ("mmdebstrap", "builds root file systems"),
