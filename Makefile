@@ -1,9 +1,10 @@
 xtask := sh crates/xtask/xtask.sh
 
-.PHONY: demo test test-kvm conformance lint prove crash fuzz count bench results images build generate setup
+.PHONY: demo test test-kvm test-debian13 conformance lint prove crash fuzz count bench results images build generate setup
 demo: ; @$(xtask) demo
 test: ; @$(xtask) test
 test-kvm: ; @$(xtask) test kvm
+test-debian13: ; @$(xtask) test debian13 $(addprefix --program ,$(PROGRAMS)) $(if $(TESTS),-- $(TESTS))
 conformance: ; @$(xtask) conformance
 lint: ; @$(xtask) lint
 prove: ; @$(xtask) prove $(if $(N),--branches $(N)) $(if $(SEED),--seed $(SEED))

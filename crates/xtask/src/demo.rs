@@ -1,5 +1,6 @@
 //! `demo`: from a fresh clone to branching a running sandbox, in one command.
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
@@ -27,14 +28,19 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     setup::run(workspace)?;
     build::run(workspace)?;
     images::run(workspace, &images::Options::default())?;
-    let status = Command::new("python3")
-        .arg(&script)
-        .args(&options.arguments)
-        .current_dir(&workspace.root)
-        .env("FORKD", workspace.forkd())
-        .env("FORKD_IMAGE_DIR", workspace.images())
-        .status()
-        .context("start python3")?;
+    let mut demo = command(workspace, &workspace.released());
+    let status = demo.args(&options.arguments).status().context("start python3")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// The demonstration of the product whose programs are in a folder.
+pub(crate) fn command(workspace: &Workspace, programs: &Path) -> Command {
+    let mut command = Command::new("python3");
+    command
+        .arg(workspace.root.join(SCRIPT))
+        .current_dir(&workspace.root)
+        .env("FORKD", programs.join("forkd"))
+        .env("FORKD_IMAGE_DIR", workspace.images());
+    command
 }

@@ -15,6 +15,7 @@ mod count;
 mod crash;
 mod demo;
 mod emulated;
+mod enter;
 mod fuzz;
 mod generate;
 mod images;
@@ -78,6 +79,13 @@ enum Verb {
     /// `images` makes when it is not root.
     #[command(hide = true)]
     PackRootDisk(images::PackOptions),
+    /// Run a program in the root file system of another system; the first process of namespaces
+    /// that `test` makes.
+    #[command(hide = true)]
+    Enter(enter::Options),
+    /// Make the templates that the system tests share; runs in another system.
+    #[command(hide = true)]
+    TestTemplates,
 }
 
 fn main() -> ExitCode {
@@ -112,6 +120,8 @@ fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Generate(options) => return generate::run(&workspace, &options),
         Verb::Lint => return lint::run(&workspace),
         Verb::Tidy => return tidy::run(&workspace),
+        Verb::Enter(options) => return enter::run(&workspace, &options),
+        Verb::TestTemplates => test::make_templates(&workspace)?,
         Verb::PackRootDisk(_) => unreachable!("handled before the workspace is looked for"),
     }
     Ok(ExitCode::SUCCESS)

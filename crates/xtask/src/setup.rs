@@ -35,6 +35,9 @@ const PACKAGES: &[(&str, &str)] = &[
     ("zstd", "guest kernel modules may be compressed"),
 ];
 
+/// Those of them that only a build of the programs needs.
+const COMPILERS: [&str; 2] = ["gcc", "libc6-dev"];
+
 /// Packages that only a user other than root needs.
 const PACKAGES_WITHOUT_ROOT: &[(&str, &str)] = &[("uidmap", "user namespace for mmdebstrap")];
 
@@ -46,6 +49,13 @@ const PROGRAMS_FOR_SDKS: &[(&str, &str, &str)] = &[
     ("node", "nodejs", "TypeScript SDK"),
     ("npm", "npm", "tools of the TypeScript SDK"),
 ];
+
+/// The packages that running the programs and their tests needs, but not building them.
+pub(crate) fn to_run() -> Vec<&'static str> {
+    let packages = PACKAGES.iter().map(|(name, _)| *name);
+    let more = PROGRAMS_FOR_SDKS.iter().map(|(_, package, _)| *package);
+    packages.filter(|name| !COMPILERS.contains(name)).chain(more).collect()
+}
 
 /// Installs what the tests of the SDKs need besides.
 pub(crate) fn for_sdks(workspace: &Workspace) -> anyhow::Result<()> {
@@ -179,6 +189,14 @@ mod tests {
         let folders = folders.each_ref().map(|folder| folder.path().to_owned());
         assert_eq!(programs_not_in(&folders), ["curl", "git", "npm"]);
         assert_eq!(programs_not_in(&folders[..1]), ["curl", "git", "nodejs", "npm"]);
+    }
+
+    #[test]
+    fn what_runs_the_programs_has_no_compiler() {
+        let packages = to_run();
+        assert!(packages.contains(&"qemu-system-x86") && packages.contains(&"nodejs"));
+        let all: Vec<_> = PACKAGES.iter().map(|(name, _)| *name).collect();
+        assert!(COMPILERS.iter().all(|name| all.contains(name) && !packages.contains(name)));
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl Workspace {
         self.root.join("build/kvm-host")
     }
 
+    /// Where Debian 13 is, and what is built in it.
+    pub(crate) fn debian13(&self) -> PathBuf {
+        self.root.join("build/debian13")
+    }
+
     /// Where the output of long commands is kept.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.root.join("build/logs").join(format!("{name}.log"))
@@ -79,11 +84,6 @@ impl Workspace {
     /// check their own arithmetic and assertions.
     pub(crate) fn tested(&self) -> PathBuf {
         self.target.join("debug")
-    }
-
-    /// The released command line program.
-    pub(crate) fn forkd(&self) -> PathBuf {
-        self.released().join("forkd")
     }
 
     /// A static program for guests.

@@ -30,6 +30,40 @@ pub(super) fn codename() -> anyhow::Result<String> {
 /// The host's package sources of the release, in apt's deb822 format; None if it has none (then
 /// Debian's own mirrors are to be used).
 pub(super) fn sources(codename: &str) -> anyhow::Result<Option<String>> {
+    let mut stanzas = all_stanzas();
+    stanzas.retain(|stanza| is_of_release(stanza, codename));
+    Ok((!stanzas.is_empty()).then(|| stanzas.join("\n")))
+}
+
+/// Package sources of any release: those of the host if it has some, else of the mirrors that its
+/// own release comes from.
+pub(super) fn sources_as_here(wanted: &str) -> anyhow::Result<Option<String>> {
+    let own = codename()?;
+    let found = match sources(wanted)? {
+        None => sources(&own)?.map(|stanzas| of_other_release(&stanzas, &own, wanted)),
+        found => found,
+    };
+    Ok(found)
+}
+
+/// The same stanzas for another release.
+fn of_other_release(stanzas: &str, from: &str, to: &str) -> String {
+    let renamed = |suite: &str| match suite.strip_prefix(from) {
+        Some(rest) => format!("{to}{rest}"),
+        None => suite.to_owned(),
+    };
+    let line = |line: &str| match line.strip_prefix("Suites:") {
+        Some(suites) => {
+            let suites: Vec<_> = suites.split_whitespace().map(renamed).collect();
+            format!("Suites: {}\n", suites.join(" "))
+        }
+        None => format!("{line}\n"),
+    };
+    stanzas.lines().map(line).collect()
+}
+
+/// Every binary package stanza of the host.
+fn all_stanzas() -> Vec<String> {
     let mut stanzas = Vec::new();
     let mut files = vec![Path::new("/etc/apt/sources.list").to_owned()];
     if let Ok(entries) = fs::read_dir("/etc/apt/sources.list.d") {
@@ -45,8 +79,7 @@ pub(super) fn sources(codename: &str) -> anyhow::Result<Option<String>> {
             _ => {}
         }
     }
-    stanzas.retain(|stanza| is_of_release(stanza, codename));
-    Ok((!stanzas.is_empty()).then(|| stanzas.join("\n")))
+    stanzas
 }
 
 /// `deb [signed-by=..] URI SUITE COMPONENT...` as a deb822 stanza.
@@ -172,6 +205,17 @@ mod tests {
             let stanza = format!("Types: deb\nSuites: {suites}\n");
             assert_eq!(is_of_release(&stanza, "trixie"), taken, "{suites}");
         }
+    }
+
+    #[test]
+    fn sources_of_another_release_have_the_same_mirrors_and_keys() {
+        let text = "Types: deb\nURIs: http://mirror/bookworm\nSuites: bookworm bookworm-updates\n\
+                    Signed-By: /k.gpg\n\nTypes: deb\nURIs: http://s\nSuites: bookworm-security\n";
+        assert_eq!(
+            of_other_release(text, "bookworm", "trixie"),
+            "Types: deb\nURIs: http://mirror/bookworm\nSuites: trixie trixie-updates\n\
+             Signed-By: /k.gpg\n\nTypes: deb\nURIs: http://s\nSuites: trixie-security\n"
+        );
     }
 
     #[test]

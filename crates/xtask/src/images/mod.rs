@@ -14,6 +14,7 @@
 
 mod cpio;
 mod debian;
+mod debian13;
 mod initramfs;
 mod kernel;
 mod kvm_host;
@@ -29,6 +30,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use sha2::{Digest as _, Sha256};
 
+pub(crate) use self::debian13::build as debian13;
 pub(crate) use self::kvm_host::{KvmHost, build as kvm_host};
 pub(crate) use self::root_disk::{PackOptions, pack as pack_root_disk};
 

@@ -102,17 +102,24 @@ pub(super) fn build(workspace: &Workspace, step: &Step, job: &Job<'_>) -> anyhow
     })
 }
 
-fn mmdebstrap(job: &Job<'_>, mode: &str, archive: &Path) -> anyhow::Result<Command> {
+/// A command that makes a root file system of Debian's smallest set and these packages, with commas
+/// between them, fetched as this machine fetches them. The release and the target are to be added.
+pub(super) fn bootstrap(mode: &str, format: &str, packages: &str) -> anyhow::Result<Command> {
     let mut command = Command::new("mmdebstrap");
     command
         .env("SOURCE_DATE_EPOCH", EPOCH)
         .env("LC_ALL", "C.UTF-8")
-        .args(["--variant=minbase", "--format=tar"])
-        .arg(format!("--mode={mode}"))
-        .arg(format!("--include={}", job.base.packages.join(",")));
+        .arg("--variant=minbase")
+        .args([format!("--mode={mode}"), format!("--format={format}")])
+        .arg(format!("--include={packages}"));
     for setting in debian::fetch_settings()? {
         command.arg(format!("--aptopt={setting}"));
     }
+    Ok(command)
+}
+
+fn mmdebstrap(job: &Job<'_>, mode: &str, archive: &Path) -> anyhow::Result<Command> {
+    let mut command = bootstrap(mode, "tar", &job.base.packages.join(","))?;
     for path in &job.base.exclude {
         command.arg(format!("--dpkgopt=path-exclude={path}"));
     }

@@ -10,11 +10,13 @@
 //! | VM | the package `forkd-system-tests`, the guest agent's boot tests | QEMU, guest images |
 //! | conformance | scenarios and documents with the SDKs | QEMU, guest images, Node, npm |
 //! | KVM | some of them on KVM, in an emulated machine | QEMU, guest images |
+//! | Debian 13 | the demonstration and the VM tier in Debian 13; only when it is named | root |
 //!
 //! Guarantees: a tier that could not run is reported with the reason, never counted as passed. A
 //! tier with test programs of which no test ran has failed. With `--require-all` (continuous
 //! integration) a tier that could not run has failed too. The tiers share one build.
 
+mod debian13;
 mod harness;
 mod kvm;
 mod libtest;
@@ -37,13 +39,13 @@ use crate::tidy;
 use crate::workspace::Workspace;
 use crate::{build, images, setup};
 
-use self::programs::TestProgram;
+use self::programs::{Selection, TestProgram};
 use self::tier::{Outcome, Tier};
 
 /// Tiers that run one after the other; the lanes run side by side. The KVM tier comes last: its
 /// machine has one processor, and so much is left then by the programs at the end of the VM tier.
 const LANES: [&[Tier]; 2] = [
-    &[Tier::Vm],
+    &[Tier::Vm, Tier::Debian13],
     &[
         Tier::Pure,
         Tier::Kernel,
@@ -58,9 +60,11 @@ const LANES: [&[Tier]; 2] = [
 /// Options of `test`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Run these tiers only.
+    /// Run these tiers only; when none is named, all but `debian13`.
     #[arg(value_enum)]
     tiers: Vec<Tier>,
+    #[command(flatten)]
+    selection: Selection,
     /// Fail when a tier cannot run on this machine.
     #[arg(long, env = "FORKD_TEST_REQUIRE_ALL")]
     require_all: bool,
@@ -79,10 +83,15 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     setup::for_sdks(workspace)?;
     let chosen: Vec<Tier> = Tier::ALL
         .into_iter()
-        .filter(|tier| options.tiers.is_empty() || options.tiers.contains(tier))
+        .filter(|tier| match options.tiers.as_slice() {
+            [] => tier.is_default(),
+            named => named.contains(tier),
+        })
         .collect();
     let (build, images) = prepare(workspace, &chosen)?;
-    let mut reports = run_lanes(workspace, &chosen, &build.done)?;
+    let selection = &options.selection;
+    selection.check(&tier::names(&chosen, &build.done))?;
+    let mut reports = run_lanes(workspace, &chosen, &build.done, selection)?;
     reports.sort_by_key(|(tier, _)| Tier::ALL.iter().position(|it| it == tier));
     say("");
     say(&row("tier", ["passed", "failed", "ignored"].map(str::to_owned), "time"));
@@ -118,10 +127,15 @@ fn prepare(
 
 fn all_but_programs(workspace: &Workspace, chosen: &[Tier]) -> anyhow::Result<()> {
     build::all_for_guests(workspace)?;
-    images::run(workspace, &images::Options::default())?;
     let wants = |tiers: &[Tier]| tiers.iter().any(|tier| chosen.contains(tier));
-    if wants(&[Tier::Vm]) {
+    if chosen != [Tier::Debian13] {
+        images::run(workspace, &images::Options::default())?;
+    }
+    if wants(&[Tier::Vm, Tier::Debian13]) {
         build::probe_shim(workspace)?;
+    }
+    if wants(&[Tier::Debian13]) && debian13::obstacle().is_none() {
+        debian13::prepare(workspace)?;
     }
     if wants(&[Tier::Kvm]) {
         images::kvm_host(workspace)?;
@@ -141,16 +155,22 @@ fn timed<T>(what: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Timed<T>
     Ok(Timed { done, time: begun.elapsed() })
 }
 
+/// Makes the templates that the system tests share.
+pub(crate) fn make_templates(workspace: &Workspace) -> anyhow::Result<()> {
+    templates::make(workspace)
+}
+
 /// Runs the chosen tiers, those of different lanes side by side.
 fn run_lanes(
     workspace: &Workspace,
     chosen: &[Tier],
     programs: &[TestProgram],
+    selection: &Selection,
 ) -> anyhow::Result<Vec<(Tier, Timed<Outcome>)>> {
     let run = |lane: &'static [Tier]| {
         let tiers = lane.iter().filter(|tier| chosen.contains(tier));
         let outcomes = tiers.map(|tier| {
-            let outcome = timed(|| tier::run(workspace, *tier, programs))?;
+            let outcome = timed(|| tier::run(workspace, *tier, programs, selection))?;
             Ok((*tier, outcome))
         });
         outcomes.collect::<anyhow::Result<Vec<_>>>()

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::harness::SYSTEM_TESTS;
 use super::templates;
@@ -24,6 +24,40 @@ pub(super) struct TestProgram {
     pub(super) path: PathBuf,
     /// The package's folder, where it runs.
     folder: PathBuf,
+}
+
+/// Which of the programs are to run, and how.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(super) struct Selection {
+    /// Run only this one of the tiers' Rust test programs; may be repeated. `demo` is the
+    /// demonstration that the tier `debian13` runs as well.
+    #[arg(long = "program", value_name = "NAME", requires = "tiers")]
+    programs: Vec<String>,
+    /// Passed to these programs: a part of the names of tests, for instance.
+    #[arg(last = true, requires = "tiers")]
+    pub(super) arguments: Vec<String>,
+}
+
+impl Selection {
+    /// Whether all programs are to run, with all of their tests.
+    pub(super) fn is_all(&self) -> bool {
+        self.programs.is_empty() && self.arguments.is_empty()
+    }
+
+    /// Whether this program is to run.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.programs.is_empty() || self.programs.iter().any(|chosen| chosen == name)
+    }
+
+    /// Refuses what is not there: nobody shall believe that it ran.
+    pub(super) fn check(&self, names: &[&str]) -> anyhow::Result<()> {
+        match self.programs.iter().find(|chosen| !names.contains(&chosen.as_str())) {
+            Some(unknown) => {
+                bail!("no test program {unknown} in these tiers; there are: {}", names.join(" "))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// Builds them.
@@ -101,6 +135,17 @@ pub(super) fn system_test<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_selection_has_what_it_names_and_refuses_what_is_not_there() {
+        let all = Selection::default();
+        assert!(all.is_all() && all.has("vm_cli") && all.check(&[]).is_ok());
+        let one = Selection { programs: vec!["vm_cli".to_owned()], arguments: Vec::new() };
+        assert!(!one.is_all() && one.has("vm_cli") && !one.has("vm_branch"));
+        assert!(one.check(&["vm_branch", "vm_cli"]).is_ok());
+        let error = one.check(&["vm_branch", "demo"]).unwrap_err().to_string();
+        assert!(error.contains("vm_cli") && error.contains("vm_branch demo"), "{error}");
+    }
 
     #[test]
     fn test_programs_are_found_among_cargos_messages() {

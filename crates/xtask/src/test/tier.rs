@@ -11,8 +11,8 @@ use anyhow::anyhow;
 
 use super::harness::{Harness, SYSTEM_TESTS};
 use super::libtest::Counts;
-use super::programs::TestProgram;
-use super::{kvm, sdk, templates};
+use super::programs::{Selection, TestProgram};
+use super::{debian13, kvm, sdk, templates};
 use crate::fuzz;
 use crate::node;
 use crate::workspace::Workspace;
@@ -60,6 +60,7 @@ pub(super) enum Tier {
     Vm,
     Conformance,
     Kvm,
+    Debian13,
 }
 
 /// How a tier went.
@@ -77,7 +78,7 @@ pub(super) enum Outcome {
 }
 
 impl Tier {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Pure,
         Self::Fuzz,
         Self::Python,
@@ -86,6 +87,7 @@ impl Tier {
         Self::Vm,
         Self::Conformance,
         Self::Kvm,
+        Self::Debian13,
     ];
 
     pub(super) fn name(self) -> &'static str {
@@ -98,12 +100,18 @@ impl Tier {
             Self::Vm => "VM",
             Self::Conformance => "conformance",
             Self::Kvm => "KVM",
+            Self::Debian13 => "Debian 13",
         }
     }
 
     /// In the names of its logs.
     fn word(self) -> String {
-        self.name().to_lowercase()
+        self.name().to_lowercase().replace(' ', "")
+    }
+
+    /// Whether it runs when no tier is named. Debian 13 would double the time of the whole.
+    pub(super) fn is_default(self) -> bool {
+        self != Self::Debian13
     }
 
     /// Why this machine cannot run it.
@@ -114,6 +122,7 @@ impl Tier {
             Self::Kernel => userfaultfd_obstacle(),
             Self::Vm | Self::Kvm => qemu_obstacle(),
             Self::Conformance => qemu_obstacle().or_else(node::obstacle),
+            Self::Debian13 => debian13::obstacle(),
         }
     }
 
@@ -136,6 +145,8 @@ impl Outcome {
 
 /// What a tier runs, in that order; nothing for tiers with programs of another kind.
 fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<Invocation<'_>> {
+    // The same programs, elsewhere.
+    let played = if tier == Tier::Debian13 { Tier::Vm } else { tier };
     let chosen = programs.iter().filter_map(|program| {
         let is_boot = (&*program.package, &*program.name) == BOOT_TESTS;
         let home = if program.package == SYSTEM_TESTS {
@@ -145,12 +156,12 @@ fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<Invocation<'_>> {
         } else {
             Tier::Pure
         };
-        let arguments: &[&str] = match tier {
+        let arguments: &[&str] = match played {
             Tier::Vm if is_boot => &["--ignored", AT_ONCE],
             Tier::Vm => &[AT_ONCE],
             _ => &[],
         };
-        (home == tier || is_boot && tier == Tier::Vm).then_some((program, arguments))
+        (home == played || is_boot && played == Tier::Vm).then_some((program, arguments))
     });
     let mut chosen: Vec<_> = chosen.collect();
     let place = |program: &TestProgram| {
@@ -162,13 +173,22 @@ fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<Invocation<'_>> {
     chosen
 }
 
-/// Runs a tier.
+/// What can be chosen by name in these tiers.
+pub(super) fn names<'a>(tiers: &[Tier], programs: &'a [TestProgram]) -> Vec<&'a str> {
+    let of_tiers = tiers.iter().flat_map(|tier| of_tier(*tier, programs));
+    let demo = tiers.contains(&Tier::Debian13).then_some(debian13::DEMO);
+    of_tiers.map(|(program, _)| &*program.name).chain(demo).collect()
+}
+
+/// Runs a tier, or what is selected of it.
 pub(super) fn run(
     workspace: &Workspace,
     tier: Tier,
     all: &[TestProgram],
+    selection: &Selection,
 ) -> anyhow::Result<Outcome> {
-    let programs = of_tier(tier, all);
+    let mut programs = of_tier(tier, all);
+    programs.retain(|(program, _)| selection.has(&program.name));
     if programs.is_empty() && !tier.has_own_programs() {
         return Ok(Outcome::Absent);
     }
@@ -185,7 +205,9 @@ pub(super) fn run(
         Tier::TypeScript => sdk::typescript(workspace, &mut harness),
         Tier::Conformance => sdk::conformance(workspace, &mut harness),
         Tier::Fuzz => fuzz(workspace, &mut harness),
-        Tier::Pure => documentation(workspace, &mut harness),
+        Tier::Pure if selection.is_all() => documentation(workspace, &mut harness),
+        Tier::Pure => Ok(true),
+        Tier::Debian13 => in_debian13(workspace, &programs, selection, &mut harness),
         Tier::Vm => templates::make(workspace).map(|()| true),
         Tier::Kernel => Ok(true),
     };
@@ -195,7 +217,7 @@ pub(super) fn run(
         Err(error) => trouble = Some(format!("{error:#}")),
     }
     let mut counts = harness.counts;
-    for ran in run_programs(workspace, tier, programs)? {
+    for ran in run_programs(workspace, tier, programs, &selection.arguments)? {
         trouble = ran.trouble.or(trouble);
         counts.add(ran.counts);
     }
@@ -224,8 +246,10 @@ fn run_programs(
     workspace: &Workspace,
     tier: Tier,
     programs: Vec<Invocation<'_>>,
+    more: &[String],
 ) -> anyhow::Result<Vec<Ran>> {
     let workers = if tier == Tier::Vm { VM_PROGRAMS_AT_ONCE } else { 1 };
+    let elsewhere = (tier == Tier::Debian13).then(|| debian13::system(workspace));
     let left = Mutex::new(VecDeque::from(programs));
     let work = || {
         let mut done = Vec::new();
@@ -235,7 +259,11 @@ fn run_programs(
             let log = workspace.log(&format!("test-{}-{}", tier.word(), program.name));
             let mut harness = Harness::new(tier.name(), &log)?;
             let mut command = program.command(workspace);
-            let well = harness.run(&program.name, command.args(arguments))?;
+            command.args(arguments).args(more);
+            if let Some(system) = &elsewhere {
+                command = system.command(&command)?;
+            }
+            let well = harness.run(&program.name, &mut command)?;
             let trouble = (!well).then(|| format!("{} failed or died", program.name));
             done.push(Ran { counts: harness.counts, trouble });
         }
@@ -248,6 +276,23 @@ fn run_programs(
         }
         Ok(done)
     })
+}
+
+/// What the tier of Debian 13 does before its test programs run.
+fn in_debian13(
+    workspace: &Workspace,
+    programs: &[Invocation<'_>],
+    selection: &Selection,
+    harness: &mut Harness,
+) -> anyhow::Result<bool> {
+    if !programs.is_empty() {
+        debian13::make_templates(workspace)?;
+    }
+    // Its arguments would not mean to it what they mean to a program of tests.
+    if selection.has(debian13::DEMO) && selection.arguments.is_empty() {
+        return debian13::demonstrate(workspace, harness);
+    }
+    Ok(true)
 }
 
 /// Runs the examples in the documentation of the crates.
@@ -363,6 +408,20 @@ mod tests {
         assert_eq!(vm.len(), 1);
         assert!(vm[0].1.contains(&"--ignored"));
         assert!(names(Tier::Pure, &programs).contains(&"boot"), "it is counted as ignored");
+    }
+
+    #[test]
+    fn debian_13_runs_what_the_vm_tier_runs_and_only_when_it_is_named() {
+        let programs = [
+            TestProgram::named(SYSTEM_TESTS, "vm_branch"),
+            TestProgram::named("forkd-agent", "boot"),
+            TestProgram::named("forkd-sys", "kernel_faults"),
+        ];
+        assert_eq!(of_tier(Tier::Debian13, &programs), of_tier(Tier::Vm, &programs));
+        assert_eq!(super::names(&[Tier::Debian13], &programs), ["vm_branch", "boot", "demo"]);
+        let others = Tier::ALL.into_iter().filter(|tier| !tier.is_default());
+        assert!(others.eq([Tier::Debian13]));
+        assert_eq!(Tier::Debian13.word(), "debian13");
     }
 
     #[test]
