@@ -33,11 +33,12 @@ fn a_branch_without_space_names_the_directory_and_the_next_one_works() {
         let text = error.to_string();
         assert!(text.contains(hot.path().to_str().unwrap()) && text.contains("free"), "{text}");
         assert_eq!(layers(hot.path()), before, "nothing is left of it");
-        // Not one page is left, and the guest writes where it has never written.
+        // Not one page is left, and the guest writes where it has never written. Its root holds
+        // 38 MiB with Linux 6.12, of which it uses 4.
         let rest = hot.path().join("rest");
         SmallTmpfs::fill_up(&rest);
-        source.sh("dd if=/dev/urandom of=/tmp/more bs=1M count=15 2>/dev/null").await;
-        assert_eq!(source.sh("wc -c < /tmp/more").await.trim(), "15728640");
+        source.sh("dd if=/dev/urandom of=/tmp/more bs=1M count=10 2>/dev/null").await;
+        assert_eq!(source.sh("wc -c < /tmp/more").await.trim(), "10485760");
         source.sh("rm /tmp/more").await;
         fs::remove_file(&rest).unwrap();
         fs::remove_file(&filler).unwrap();

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use forkd_types::Isolation;
+use forkd_vmm::{Accelerator, qemu};
 
 /// Users of VMMs.
 const USERS: std::ops::RangeInclusive<u32> = 0x7000_0000..=0x7fff_ffff;
@@ -14,6 +16,13 @@ const FILTERS: &str = "3";
 const FILTERS_OF_IMG: &str = "2";
 /// Connections of the daemon to a VMM that a branch opens: they stay.
 const OF_A_BRANCH: usize = 4;
+/// Eventfds of a VMM itself.
+const EVENTS: usize = 5;
+/// Queues of the console, which has two ports, and of the network device.
+const QUEUES: usize = 6 + 3;
+/// The first QEMU that waits at an eventfd for each queue under emulation as well as on KVM (its
+/// commit 126e7f780367).
+const EMULATES_QUEUE_EVENTS: (u32, u32) = (8, 2);
 
 /// What is not as it must be of a VMM with that level, in words; `others` are processes that it
 /// must have nothing in common with.
@@ -123,14 +132,18 @@ pub fn descriptors(pid: u32) -> BTreeMap<String, usize> {
     counts
 }
 
-/// The descriptors of a VMM with one processor and without a disk, all of them. A branch of it
-/// opens connections that its daemon keeps.
+/// The descriptors of a VMM that emulates one processor and has no disk, all of them, once its
+/// guest uses its devices. A branch of it opens connections that its daemon keeps.
+///
+/// # Panics
+/// If there is no QEMU.
 #[must_use]
 pub fn golden_descriptors(branched: bool) -> BTreeMap<String, usize> {
+    let queues = if *EMULATED_QUEUES_HAVE_EVENTS { QUEUES } else { 0 };
     let counts = [
         ("/dev/null", 1),
         ("/ram", 1),
-        ("anon_inode:[eventfd]", 5),
+        ("anon_inode:[eventfd]", EVENTS + queues),
         ("anon_inode:[eventpoll]", 3),
         ("anon_inode:[signalfd]", 1),
         // Those that it listens on, connections of the daemon, and its network device's.
@@ -139,6 +152,15 @@ pub fn golden_descriptors(branched: bool) -> BTreeMap<String, usize> {
     ];
     counts.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect()
 }
+
+/// Of the QEMU that the tests run.
+static EMULATED_QUEUES_HAVE_EVENTS: LazyLock<bool> = LazyLock::new(|| {
+    let named = std::env::var_os("FORKD_QEMU").map(PathBuf::from);
+    let program = named.unwrap_or_else(|| qemu::default_program(Accelerator::Tcg));
+    let version = qemu::version(&program).expect("QEMU tells its version");
+    let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= EMULATES_QUEUE_EVENTS
+});
 
 fn kind(name: &str) -> String {
     // Standard output of a VMM, which is on the host.
