@@ -45,6 +45,9 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// Variables that name files of this machine.
 const LEFT_OUT: [&str; 3] = ["FORKD_QEMU", "LD_LIBRARY_PATH", "TMPDIR"];
 
+/// This program as programs there see it: it is the first process.
+pub(crate) const THIS_PROGRAM: &str = "/proc/1/exe";
+
 /// What the hidden verb is told.
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -92,12 +95,13 @@ impl System {
     }
 
     /// The command that runs `inner` in the system: its arguments, variables and folder hold there.
-    pub(crate) fn command(&self, inner: &Command) -> anyhow::Result<Command> {
+    pub(crate) fn command(&self, inner: &Command) -> Command {
         let mut outer = Command::new("setpriv");
         // This program may be killed: then the first process there has to die, and all with it.
         outer.args(["--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork"]);
         outer.args(["--kill-child", "--"]);
-        outer.arg(env::current_exe().context("find this program")?);
+        // Cargo may have put another one in the place of its file.
+        outer.arg(format!("/proc/{}/exe", std::process::id()));
         outer.arg("enter").arg(&self.folder).arg(inner.get_program()).args(inner.get_args());
         if let Some(folder) = inner.get_current_dir() {
             outer.current_dir(folder);
@@ -108,7 +112,7 @@ impl System {
                 None => outer.env_remove(name),
             };
         }
-        Ok(outer)
+        outer
     }
 }
 
@@ -235,7 +239,7 @@ mod tests {
         let mut inner = Command::new("/t/vm_branch-1");
         inner.args(["--test-threads=2", "a b"]).current_dir("/w/tests");
         inner.env("FORKD_BIN", "/t/forkd").env_remove("FORKD_HOME");
-        let outer = System::new("/w/build/x".into()).command(&inner).unwrap();
+        let outer = System::new("/w/build/x".into()).command(&inner);
         let arguments: Vec<_> = outer.get_args().filter_map(|word| word.to_str()).collect();
         let end = ["enter", "/w/build/x", "/t/vm_branch-1", "--test-threads=2", "a b"];
         assert!(arguments.ends_with(&end), "{arguments:?}");
@@ -250,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_command_dies_with_who_started_it() {
-        let outer = System::new("/x".into()).command(&Command::new("true")).unwrap();
+        let outer = System::new("/x".into()).command(&Command::new("true"));
         let arguments: Vec<_> = outer.get_args().filter_map(|word| word.to_str()).collect();
         assert!(arguments.starts_with(&["--pdeathsig", "KILL", "unshare"]), "{arguments:?}");
         assert!(arguments.contains(&"--kill-child") && arguments.contains(&"--pid"));

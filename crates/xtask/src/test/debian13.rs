@@ -8,14 +8,13 @@
 //! library. The host's kernel stays this machine's. The demonstration runs the programs that are
 //! tested, not the released ones.
 
-use std::env;
 use std::process::Command;
 
 use anyhow::Context;
 
 use super::harness::Harness;
 use crate::command::run_logged;
-use crate::enter::System;
+use crate::enter::{self, System};
 use crate::progress::Step;
 use crate::workspace::Workspace;
 use crate::{demo, images};
@@ -39,10 +38,10 @@ pub(super) fn prepare(workspace: &Workspace) -> anyhow::Result<()> {
     let system = images::debian13(workspace)?;
     system.tidy_up()?;
     let agent = workspace.for_guests("forkd-agent");
-    let mut xtask = this_program(workspace)?;
+    let mut xtask = this_program(workspace);
     xtask.args(["images", "--agent"]).arg(agent);
     let step = Step::start("images in Debian 13");
-    run_logged(&step, system.command(&xtask)?, &workspace.log("debian13-images")).with_context(
+    run_logged(&step, system.command(&xtask), &workspace.log("debian13-images")).with_context(
         || {
             format!(
                 "build images in Debian 13, which needs a kernel with overlayfs and permission to \
@@ -59,10 +58,10 @@ pub(super) fn prepare(workspace: &Workspace) -> anyhow::Result<()> {
 pub(super) fn make_templates(workspace: &Workspace) -> anyhow::Result<()> {
     let system = system(workspace);
     system.tidy_up()?;
-    let mut xtask = this_program(workspace)?;
+    let mut xtask = this_program(workspace);
     xtask.arg("test-templates");
     let step = Step::start("templates in Debian 13");
-    run_logged(&step, system.command(&xtask)?, &workspace.log("debian13-templates"))
+    run_logged(&step, system.command(&xtask), &workspace.log("debian13-templates"))
         .context("make the templates of the tests in Debian 13")?;
     step.done("made");
     Ok(())
@@ -71,7 +70,7 @@ pub(super) fn make_templates(workspace: &Workspace) -> anyhow::Result<()> {
 /// Runs the demonstration, told as a test.
 pub(super) fn demonstrate(workspace: &Workspace, harness: &mut Harness) -> anyhow::Result<bool> {
     let demo = demo::command(workspace, &workspace.tested());
-    let well = harness.run(DEMO, &mut system(workspace).command(&demo)?)?;
+    let well = harness.run(DEMO, &mut system(workspace).command(&demo))?;
     let (word, numbers) =
         if well { ("ok", "1 passed; 0 failed") } else { ("FAILED", "0 passed; 1 failed") };
     harness.line(format!("test {DEMO} ... {word}\n").as_bytes())?;
@@ -79,8 +78,8 @@ pub(super) fn demonstrate(workspace: &Workspace, harness: &mut Harness) -> anyho
     Ok(well)
 }
 
-fn this_program(workspace: &Workspace) -> anyhow::Result<Command> {
-    let mut command = Command::new(env::current_exe().context("find this program")?);
+fn this_program(workspace: &Workspace) -> Command {
+    let mut command = Command::new(enter::THIS_PROGRAM);
     command.current_dir(&workspace.root);
-    Ok(command)
+    command
 }
