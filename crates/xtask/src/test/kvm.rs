@@ -218,13 +218,18 @@ mod tests {
 
     use super::*;
 
+    /// Follows a machine that is given up only when no test would wait any more.
     fn followed(script: &str) -> anyhow::Result<String> {
+        followed_for(script, STANDS_STILL_AFTER)
+    }
+
+    fn followed_for(script: &str, allowed: Duration) -> anyhow::Result<String> {
         let folder = tempfile::tempdir().unwrap();
         let mut harness = Harness::new("KVM", &folder.path().join("log")).unwrap();
         let mut sh = Command::new("sh");
         sh.args(["-c", script]).current_dir(folder.path()).stdout(Stdio::piped());
         let mut machine = sh.spawn().unwrap();
-        let mut pulse = Pulse::new(&folder.path().join("console"), Duration::from_millis(300));
+        let mut pulse = Pulse::new(&folder.path().join("console"), allowed);
         let code = follow(&mut machine, &mut harness, &mut pulse);
         machine.kill().unwrap();
         machine.wait().unwrap();
@@ -233,7 +238,8 @@ mod tests {
 
     #[test]
     fn a_machine_whose_console_stands_still_is_given_up() {
-        let error = followed("echo alive > console; exec sleep 60").unwrap_err();
+        let script = "echo alive > console; exec sleep 60";
+        let error = followed_for(script, Duration::from_millis(300)).unwrap_err();
         assert!(error.is::<StandsStill>(), "{error}");
     }
 
