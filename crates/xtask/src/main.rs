@@ -13,6 +13,7 @@ mod command;
 mod conformance;
 mod count;
 mod crash;
+mod debian13;
 mod demo;
 mod emulated;
 mod enter;

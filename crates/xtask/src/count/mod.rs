@@ -27,7 +27,7 @@ use crate::emulated::{self, Clock, END, PRODUCT_ENVIRONMENT, Payload};
 use crate::images::{self, KvmHost};
 use crate::progress::{Step, say};
 use crate::workspace::Workspace;
-use crate::{build, setup};
+use crate::{build, debian13, setup};
 
 /// Options of `count`.
 #[derive(clap::Args)]
@@ -41,14 +41,20 @@ pub(crate) struct Options {
     /// RAM of the guests, in MiB; several sizes separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "256")]
     mem_size_mib: Vec<u32>,
+    /// Count on Debian 13's kernel and QEMU.
+    #[arg(long)]
+    debian13: bool,
+    /// Everything is built, and this runs in Debian 13.
+    #[arg(long, hide = true, conflicts_with = "debian13")]
+    in_debian13: bool,
 }
 
 /// What the counting needs of the images.
 const IMAGES: [&str; 3] = ["kernel", "initramfs", "python"];
 /// What runs in the machine.
 const JOB: &str = include_str!("job.sh");
-/// The table, which is committed.
-const TABLE: &str = "bench/data/count/debian12.csv";
+/// The tables, which are committed: of this machine's Debian, and of Debian 13.
+const TABLES: [&str; 2] = ["bench/data/count/debian12.csv", "bench/data/count/debian13.csv"];
 /// Several times what it takes on a processor of its own.
 const DEADLINE: Duration = Duration::from_secs(1800);
 /// Between two looks at the machine.
@@ -56,22 +62,49 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Counts, and shows, compares or writes the table.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
-    setup::run(workspace)?;
-    build::run(workspace)?;
-    images::run(workspace, &images::Options::default())?;
+    if !options.in_debian13 {
+        setup::run(workspace)?;
+        build::run(workspace)?;
+    }
+    if options.debian13 {
+        return in_debian13(workspace, options);
+    }
+    if !options.in_debian13 {
+        images::run(workspace, &images::Options::default())?;
+    }
     let host = images::kvm_host(workspace)?;
-    let sizes: Vec<String> = options.mem_size_mib.iter().map(u32::to_string).collect();
-    let rows = output::rows(&play(workspace, &host, &sizes.join(" "))?)?;
+    let rows = output::rows(&play(workspace, &host, &options.sizes(" "))?)?;
     say(&table::for_people(&rows));
-    let path = workspace.root.join(TABLE);
+    let table = TABLES[usize::from(options.in_debian13)];
+    let path = workspace.root.join(table);
     if options.write {
         write(&path, &rows)?;
-        say(&format!("written to {TABLE}"));
+        say(&format!("written to {table}"));
     }
     if options.check {
         return check(&path, &rows);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Does the same in Debian 13, with images of its packages.
+fn in_debian13(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
+    if let Some(obstacle) = debian13::obstacle() {
+        bail!("Debian 13 {obstacle}");
+    }
+    debian13::prepare(workspace)?;
+    let mut xtask = debian13::this_program(workspace);
+    xtask.args(["count", "--in-debian13", "--mem-size-mib", &options.sizes(",")]);
+    xtask.args(options.write.then_some("--write")).args(options.check.then_some("--check"));
+    let status = debian13::system(workspace).command(&xtask).status().context("start setpriv")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Options {
+    fn sizes(&self, between: &str) -> String {
+        let sizes: Vec<String> = self.mem_size_mib.iter().map(u32::to_string).collect();
+        sizes.join(between)
+    }
 }
 
 /// Runs the machine once; what its programs printed.

@@ -134,8 +134,8 @@ fn all_but_programs(workspace: &Workspace, chosen: &[Tier]) -> anyhow::Result<()
     if wants(&[Tier::Vm, Tier::Debian13]) {
         build::probe_shim(workspace)?;
     }
-    if wants(&[Tier::Debian13]) && debian13::obstacle().is_none() {
-        debian13::prepare(workspace)?;
+    if wants(&[Tier::Debian13]) && crate::debian13::obstacle().is_none() {
+        crate::debian13::prepare(workspace)?;
     }
     if wants(&[Tier::Kvm]) {
         images::kvm_host(workspace)?;

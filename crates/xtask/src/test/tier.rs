@@ -122,7 +122,7 @@ impl Tier {
             Self::Kernel => userfaultfd_obstacle(),
             Self::Vm | Self::Kvm => qemu_obstacle(),
             Self::Conformance => qemu_obstacle().or_else(node::obstacle),
-            Self::Debian13 => debian13::obstacle(),
+            Self::Debian13 => crate::debian13::obstacle(),
         }
     }
 
@@ -249,7 +249,7 @@ fn run_programs(
     more: &[String],
 ) -> anyhow::Result<Vec<Ran>> {
     let workers = if tier == Tier::Vm { VM_PROGRAMS_AT_ONCE } else { 1 };
-    let elsewhere = (tier == Tier::Debian13).then(|| debian13::system(workspace));
+    let elsewhere = (tier == Tier::Debian13).then(|| crate::debian13::system(workspace));
     let left = Mutex::new(VecDeque::from(programs));
     let work = || {
         let mut done = Vec::new();
