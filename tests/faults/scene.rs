@@ -116,10 +116,11 @@ impl AgentSwitch {
 const AGENT_STOPPED: &str = "the agent stands still";
 
 /// Stops PID 1 for as many seconds as the pipe `/tmp/die` says. It cannot be stopped by a signal,
-/// but as the only member of a cgroup, together with what it starts later.
+/// but as the only member of a cgroup, together with what it starts later. So who wrote into the
+/// pipe may stand still before it has closed it; the next reader then finds the pipe's end.
 pub(crate) const FREEZER: &str = "mkdir -p /tmp/cg; mount -t cgroup2 none /tmp/cg; \
     mkdir /tmp/cg/agent; mkfifo /tmp/die; \
-    setsid sh -c 'while read n < /tmp/die; do \
+    setsid sh -c 'while :; do read n < /tmp/die || continue; \
     echo 1 > /tmp/cg/agent/cgroup.freeze; \
     until grep -q \"frozen 1\" /tmp/cg/agent/cgroup.events; do :; done; \
     echo the agent stands still > /dev/console; sleep $n; \
