@@ -14,10 +14,9 @@ use std::process::Command;
 
 use forkd_testkit::e2b_methods::{Call, MethodKey, calls_of, findings, listed};
 
+use crate::e2b_packages::{NEWEST, Player, checked, file_of, name_of};
 use crate::forkd::Forkd;
 
-const PYTHON_PACKAGES: [&str; 2] = ["e2b==2.63.0", "e2b-code-interpreter==2.11.5"];
-const NPM_PACKAGES: [&str; 2] = ["e2b@2.51.0", "@e2b/code-interpreter@2.8.0"];
 const PYTHON_SESSIONS: [&str; 4] = [
     "e2b_session.py",
     "e2b_interpreter_session.py",
@@ -28,90 +27,46 @@ const NODE_SESSIONS: [&str; 3] =
     ["e2b_session.mjs", "e2b_interpreter_session.mjs", "e2b/all_methods.mjs"];
 const GUIDES_ADDRESS: &str = "127.0.0.1:8891";
 
-fn checked(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{command:?}: {said}{errors}");
-    said.into_owned()
+/// The packages that the sessions are played with.
+fn players(forkd: &Forkd) -> (Player, Option<Player>) {
+    let home = forkd.home();
+    let sessions: Vec<PathBuf> =
+        NODE_SESSIONS.into_iter().chain(["e2b/methods.mjs"]).map(file_of).collect();
+    (Player::python(home, &NEWEST), Player::node(home, &NEWEST, &sessions))
 }
 
-/// What plays the sessions of a language with its packages.
-enum Player {
-    /// The interpreter.
-    Python(PathBuf),
-    /// The folder with the packages and the sessions.
-    Node(PathBuf),
+/// All methods of the packages.
+fn methods(player: &Player) -> Vec<MethodKey> {
+    let list = match player {
+        Player::Python(python) => {
+            checked(Command::new(python).arg(file_of("e2b/methods.py")).arg("list"))
+        }
+        Player::Node(place) => checked(Command::new("node").arg(place.join("methods.mjs"))),
+    };
+    listed(&list).into_iter().collect()
 }
 
-impl Player {
-    fn python(home: &Path) -> Self {
-        let place = home.join("venv");
-        checked(Command::new("python3").args(["-m", "venv"]).arg(&place));
-        let mut pip = Command::new(place.join("bin/pip"));
-        checked(pip.args(["install", "--quiet"]).args(PYTHON_PACKAGES));
-        Self::Python(place.join("bin/python"))
-    }
-
-    /// None if the packages for JavaScript do not run here: they need a newer Node than Debian 12
-    /// has.
-    fn node(home: &Path) -> Option<Self> {
-        let version = checked(Command::new("node").arg("--version"));
-        let major = version.trim().trim_start_matches('v').split('.').next()?;
-        let major: u32 = major.parse().ok()?;
-        (major >= 20).then(|| {
-            let place = home.join("npm");
-            std::fs::create_dir(&place).unwrap();
-            let install = ["install", "--silent", "--no-audit", "--no-fund", "--prefix"];
-            checked(Command::new("npm").args(install).arg(&place).args(NPM_PACKAGES));
-            for file in NODE_SESSIONS.into_iter().chain(["e2b/methods.mjs"]) {
-                std::fs::copy(file_of(file), place.join(name_of(file))).unwrap();
-            }
-            Self::Node(place)
-        })
-    }
-
-    /// All methods of the packages.
-    fn methods(&self) -> Vec<MethodKey> {
-        let list = match self {
-            Self::Python(python) => {
-                checked(Command::new(python).arg(file_of("e2b/methods.py")).arg("list"))
-            }
-            Self::Node(place) => checked(Command::new("node").arg(place.join("methods.mjs"))),
-        };
-        listed(&list).into_iter().collect()
-    }
-
-    /// Plays a session that is told these variables. Returns what it has called.
-    fn play(&self, session: &str, variables: &[(String, String)], home: &Path) -> Vec<Call> {
-        let name = name_of(session);
-        let record = home.join(format!("{name}.calls"));
-        let mut program = match self {
-            Self::Python(python) => {
-                let mut program = Command::new(python);
-                program.arg(file_of("e2b/methods.py")).arg("play").arg(&record);
-                program.arg(file_of(session));
-                program
-            }
-            Self::Node(place) => {
-                let mut program = Command::new("node");
-                program.current_dir(place).args(["--import", "./methods.mjs", name]);
-                program.env("E2B_METHODS_RECORD", &record);
-                program
-            }
-        };
-        let said = checked(program.envs(variables.iter().cloned()));
-        assert!(said.trim_end().ends_with("done"), "{said}");
-        calls_of(name, &std::fs::read_to_string(record).unwrap())
-    }
-}
-
-fn name_of(file: &str) -> &str {
-    file.rsplit('/').next().unwrap()
-}
-
-fn file_of(session: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("cli").join(session)
+/// Plays a session that is told these variables. Returns what it has called.
+fn play(player: &Player, session: &str, variables: &[(String, String)], home: &Path) -> Vec<Call> {
+    let name = name_of(session);
+    let record = home.join(format!("{name}.calls"));
+    let mut program = match player {
+        Player::Python(python) => {
+            let mut program = Command::new(python);
+            program.arg(file_of("e2b/methods.py")).arg("play").arg(&record);
+            program.arg(file_of(session));
+            program
+        }
+        Player::Node(place) => {
+            let mut program = Command::new("node");
+            program.current_dir(place).args(["--import", "./methods.mjs", name]);
+            program.env("E2B_METHODS_RECORD", &record);
+            program
+        }
+    };
+    let said = checked(program.envs(variables.iter().cloned()));
+    assert!(said.trim_end().ends_with("done"), "{said}");
+    calls_of(name, &std::fs::read_to_string(record).unwrap())
 }
 
 /// What the first block of `docs/guides/coming-from-e2b.md` gives a shell, on any free port.
@@ -154,19 +109,18 @@ fn names_of_templates_are_changed_while_the_daemon_runs(
 #[test]
 fn the_published_packages_find_all_that_a_session_needs() {
     let forkd = Forkd::new();
-    let python = Player::python(forkd.home());
-    let node = Player::node(forkd.home());
+    let (python, node) = players(&forkd);
     let variables = variables_of_the_guide(&forkd);
     assert_eq!(variables.len(), 3, "{variables:?}");
-    let (mut methods, mut calls) = (python.methods(), Vec::new());
+    let (mut methods, mut calls) = (methods(&python), Vec::new());
     for session in PYTHON_SESSIONS {
-        calls.extend(python.play(session, &variables, forkd.home()));
+        calls.extend(play(&python, session, &variables, forkd.home()));
     }
     match node {
         Some(node) => {
-            methods.extend(node.methods());
+            methods.extend(self::methods(&node));
             for session in NODE_SESSIONS {
-                calls.extend(node.play(session, &variables, forkd.home()));
+                calls.extend(play(&node, session, &variables, forkd.home()));
             }
         }
         None => eprintln!("not played: the sessions for JavaScript; they need Node 20"),
