@@ -2,9 +2,10 @@
 
     python3 sdk/conformance/with_daemon.py -- npm test
 
-The program finds it by `FORKD_URL`. It works in temporary places; with the program all of it goes:
-its sandboxes, its processes, its files. `FORKD` names the program `forkd`; `FORKD_IMAGE_DIR`,
-`FORKD_SHIM` and `FORKD_ACCEL` mean what they mean to it.
+The program finds it by `FORKD_URL`, and with E2B's packages by their own variables. It works in
+temporary places; with the program all of it goes: its sandboxes, its processes, its files. `FORKD`
+names the program `forkd`; `FORKD_IMAGE_DIR`, `FORKD_SHIM` and `FORKD_ACCEL` mean what they mean to
+it.
 """
 
 from __future__ import annotations
@@ -70,6 +71,10 @@ def own_daemon() -> Iterator[str]:
         "any",
         "--preview-listen",
         "127.0.0.1:0",
+        "--e2b-listen",
+        "127.0.0.1:0",
+        "--e2b-template",
+        "base=python,code-interpreter-v1=python",
     ]
     try:
         with (home / "log").open("wb") as log:
@@ -84,6 +89,17 @@ def own_daemon() -> Iterator[str]:
     finally:
         for place in (home, hot):
             shutil.rmtree(place, ignore_errors=True)
+
+
+def variables(address: str) -> dict[str, str]:
+    """What programs find the daemon at this address by: with our SDKs, and with E2B's packages."""
+    home = Path(address.removeprefix("unix:")).parent / "h"
+    said = subprocess.run(  # noqa: S603
+        [program(), "e2b", "env", "--home", home], capture_output=True, text=True, check=True
+    )
+    lines = said.stdout.splitlines()
+    pairs = (line.removeprefix("export ").partition("=") for line in lines)
+    return {"FORKD_URL": address, **{name: value for name, _, value in pairs}}
 
 
 def _until_it_answers(process: subprocess.Popen[bytes], address: Path, log: Path) -> None:
@@ -113,7 +129,7 @@ def main() -> int:
         print("usage: with_daemon.py -- PROGRAM ARGUMENTS", file=sys.stderr)
         return 2
     with own_daemon() as url:
-        return subprocess.run(command, env=os.environ | {"FORKD_URL": url}).returncode  # noqa: S603, PLW1510
+        return subprocess.run(command, env=os.environ | variables(url)).returncode  # noqa: S603, PLW1510
 
 
 if __name__ == "__main__":

@@ -25,13 +25,14 @@ const CHECKS: [(&str, &[&str]); 3] = [
 ];
 
 /// What ruff looks at, from the SDK's folder.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
     ".",
     "../../bench",
     "../../crates/agent/tests/driver",
     "../conformance",
     "../../recipes/code-interpreter",
     "../../recipes/agents-day",
+    "../../recipes/e2b-agent",
     "../../recipes/parallel-pytest",
     "../../recipes/postgresql-fixture",
     "../../recipes/tree-search",

@@ -19,13 +19,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "conformance"))
 
 @pytest.fixture(scope="session")
 def url() -> Iterator[str]:
-    """Where the daemon is; also in the environment."""
-    from with_daemon import own_daemon
+    """Where the daemon is; also in the environment, for E2B's packages too."""
+    from with_daemon import own_daemon, variables
 
     with own_daemon() as address:
-        os.environ["FORKD_URL"] = address
+        told = variables(address)
+        os.environ.update(told)
         yield address
-        del os.environ["FORKD_URL"]
+        for name in told:
+            del os.environ[name]
 
 
 @pytest.fixture(scope="session")
