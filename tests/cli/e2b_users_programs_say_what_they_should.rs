@@ -135,6 +135,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs a program, and compares what it prints.
+    #[expect(clippy::print_stderr, reason = "for whoever looks where the time goes")]
     fn run(&self, (program, expected): (&str, &str)) {
         let player = match program.ends_with(".py") {
             true => Some(&self.python),

@@ -16,7 +16,7 @@ STARTED_AT_ONCE = 6
 TICK = "while true; do echo tick; read -t 2; done"
 QUIET_SECS = 8
 # How busy the machine is must not decide.
-TIMES_LONGER_MAX = 3
+TIMES_LONGER_MAX = 5
 KIB_MAX = 16 * 1024
 
 
