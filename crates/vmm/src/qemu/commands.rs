@@ -13,12 +13,13 @@ use super::monitor::Monitor;
 use crate::{Accelerator, VmmError, VmmTools};
 
 /// Every command that a VM is controlled with.
-const NEEDED: [&str; 17] = [
+const NEEDED: [&str; 18] = [
     "block-stream",
     "blockdev-add",
     "blockdev-del",
     "blockdev-reopen",
     "blockdev-snapshot",
+    "change-backing-file",
     "cont",
     "getfd",
     "job-cancel",
