@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import data, measure, plots, report
+from . import counts, data, measure, plots, report
 from .blocks import MarksError, replaced
 from .measure import MeasureError, Plan, say
 from .report import Tables
@@ -41,7 +41,8 @@ def arguments() -> argparse.Namespace:
 def measured() -> Tables:
     """All rows that were measured."""
     folder = ROOT / "bench/data"
-    return {
+    counted = {name: data.read_counts(folder / f"count/{name}.csv") for name in counts.HOSTS}
+    return {"count": counted} | {
         table.name: {
             cell.name: data.read(folder / table.name / f"{cell.name}.csv") for cell in table.cells
         }

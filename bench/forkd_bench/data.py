@@ -76,6 +76,16 @@ def read(path: Path) -> Cell:
     return Cell(head, rows)
 
 
+def read_counts(path: Path) -> Cell:
+    """Reads a table of `make count`, which has no line about the machine."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [{k: _value(v) for k, v in row.items()} for row in csv.DictReader(file)]
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing: run `make count WRITE=1`") from None
+    return Cell({}, rows)
+
+
 def _text(value: Any) -> str:
     if value is None:
         return ""

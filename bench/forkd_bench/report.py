@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
-from . import figures, reference
+from . import counts, figures, reference
 from .data import Cell
 from .figures import P99_COUNT_MIN, Interval, median, percentile
 from .tables import DIRTY_MIB, RAM_MIB
+from .text import prose, rows, shown
 
 MIB = 1 << 20
 MODES = ("live", "diff", "full")
-LINE_MAX = 118
 WINDOW = ("pause", "save_device_state", "freeze_disk", "protect", "resume")
 # Of a chain, compared with each other.
 ENDS = 10
 
 Cells = Mapping[str, Cell]
 Tables = Mapping[str, Cells]
-
-
-def shown(value: float) -> str:
-    """A figure with three digits that count, as people read it."""
-    if value >= 1000:
-        return f"{value:,.0f}"
-    digits = 0 if value >= 100 else 1 if value >= 10 else 4 if 0 < value < 0.01 else 2
-    return f"{value:.{digits}f}"
 
 
 def spread(values: Sequence[float]) -> str:
@@ -47,24 +38,6 @@ def between(interval: Interval) -> str:
     """A ratio and its interval."""
     low, high = shown(interval.low), shown(interval.high)
     return f"{shown(interval.value)} times ({low} to {high})"
-
-
-def prose(text: str, bullet: str = "") -> str:
-    """A paragraph, or an item of a list, in lines as documents have them."""
-    return textwrap.fill(
-        " ".join(text.split()),
-        LINE_MAX,
-        initial_indent=bullet,
-        subsequent_indent=" " * len(bullet),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def rows(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    lines = [list(head), ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def modes(tables: Tables) -> str:
@@ -271,7 +244,8 @@ def peers(tables: Tables) -> str:
 
 def machine(tables: Tables) -> str:
     """The machines that the rows come from, and how busy they were."""
-    heads = [cell.head for cells in tables.values() for cell in cells.values()]
+    # What is counted has none: it does not depend on the machine.
+    heads = [cell.head for cells in tables.values() for cell in cells.values() if cell.head]
     kinds = {
         (
             f"{head['host']['cpus']} cores ({head['host']['cpu_model']})",
@@ -296,6 +270,11 @@ def machine(tables: Tables) -> str:
     return prose(said)
 
 
+def count(tables: Tables) -> str:
+    """Instructions of starts and branches on KVM."""
+    return counts.table(dict(tables["count"]))
+
+
 # Each generated block, by its name in the document.
 BLOCKS: Mapping[str, Callable[[Tables], str]] = {
     "machine": machine,
@@ -305,4 +284,5 @@ BLOCKS: Mapping[str, Callable[[Tables], str]] = {
     "chain": chain,
     "peers": peers,
     "children": children,
+    "count": count,
 }

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from forkd_bench import blocks, data, figures, measure, peers, plots, report
+from forkd_bench import blocks, counts, data, figures, measure, peers, plots, report
 from forkd_bench.__main__ import measured, results
 from forkd_bench.measure import MeasureError, Plan
 from forkd_bench.tables import Cell, Table, tables
@@ -159,7 +159,24 @@ def test_figures_are_shown_with_three_digits_that_count() -> None:
 def test_quick_tables_have_the_same_cells() -> None:
     names = [[(t.name, c.name) for t in tables(quick) for c in t.cells] for quick in (True, False)]
     assert names[0] == names[1]
-    assert {"machine", *(table.name for table in tables(quick=True))} == set(report.BLOCKS)
+    measured_here = {table.name for table in tables(quick=True)}
+    assert {"machine", "count", *measured_here} == set(report.BLOCKS)
+
+
+def test_a_count_is_shown_with_its_spread_and_one_that_is_missing_is_an_error(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "debian12.csv"
+    file.write_text(
+        "work,memory_mib,item,unit,median,least,most,first\n"
+        "branch,256,window,instructions,3197000,2959000,3332000,3390000\n"
+    )
+    cell = data.read_counts(file)
+    assert counts.counted(cell, "branch", "window") == "3.20 (2.96 to 3.33)"
+    with pytest.raises(ValueError, match="not enough values"):
+        counts.counted(cell, "branch", "pause")
+    with pytest.raises(data.DataError, match="make count WRITE=1"):
+        data.read_counts(tmp_path / "debian13.csv")
 
 
 def test_the_committed_results_are_those_of_the_committed_rows() -> None:
