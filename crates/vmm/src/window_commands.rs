@@ -28,7 +28,7 @@ impl WindowAccess {
 }
 
 /// The commands of the pause window, loaded by [`crate::Vm::load_pause`], each given at most once
-/// in a window. An implementation need not know their order: the types do.
+/// in a window, in the order of the types that give them.
 pub trait WindowCommands {
     /// Stops the vCPUs and drains the disks.
     ///

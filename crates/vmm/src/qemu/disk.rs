@@ -103,6 +103,14 @@ impl QemuVm {
         Ok(())
     }
 
+    /// What the header of an overlay says that lies directly over the base image; nothing where
+    /// [`Self::name_below`] says nothing.
+    pub(super) fn name_of_base(&self) -> String {
+        let disk = self.spec.disk.as_ref().filter(|_| self.spec.confinement.jail.is_some());
+        let name = disk.map(|disk| Names::of(&self.spec).base(disk));
+        name.unwrap_or_default().to_string_lossy().into_owned()
+    }
+
     /// A name that no block node of this VM has had.
     pub(super) fn next_node(&mut self) -> String {
         let node = args::overlay_node(self.overlays_made);

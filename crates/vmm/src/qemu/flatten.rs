@@ -89,8 +89,7 @@ impl QemuVm {
         let stream = serde_json::json!({
             "job-id": JOB, "device": merged.node, "base-node": args::BASE_NODE,
             "auto-dismiss": false,
-            // Its header names nothing below, like that of any other overlay.
-            "backing-file": "",
+            "backing-file": self.name_of_base(),
         });
         let refused =
             |description: String| VmmError::Refused { command: "block-stream", description };

@@ -69,11 +69,19 @@ impl QemuVm {
 }
 
 impl QemuVm {
-    /// Asks for the planned overlay on top of the disk, unless that was done.
+    /// Asks for the device state and for the planned overlay on top of the disk, and waits for the
+    /// device state.
     ///
-    /// This need not wait until the device state is saved: neither looks at what the other does,
-    /// and the vCPUs stand still. So QEMU goes from one to the other while this process sleeps, and
-    /// the window has one round trip less.
+    /// The disk need not wait for it: neither looks at what the other does, and the vCPUs stand
+    /// still. So QEMU goes from one to the other while this process sleeps, and the window has one
+    /// round trip less.
+    fn save_and_ask_to_freeze(&mut self) -> Result<(), VmmError> {
+        self.monitors.save.complete::<qmp::xen_save_devices_state>()?;
+        self.ask_to_freeze()?;
+        let deadline = self.spec.deadlines.pause_reply;
+        self.monitors.save.reply::<qmp::xen_save_devices_state>(deadline).map(drop)
+    }
+
     fn ask_to_freeze(&mut self) -> Result<(), VmmError> {
         let planned = self.loaded.as_mut().and_then(|plan| plan.overlay.take());
         let Some(overlay) = planned else { return Ok(()) };
@@ -109,17 +117,11 @@ impl WindowCommands for QemuVm {
     }
 
     fn save_device_state(&mut self) -> Result<(), VmmError> {
-        self.monitors.save.complete::<qmp::xen_save_devices_state>()?;
-        self.ask_to_freeze()?;
-        let saved = self
-            .monitors
-            .save
-            .reply::<qmp::xen_save_devices_state>(self.spec.deadlines.pause_reply);
-        saved.map(drop).map_err(|error| self.process.explain("while it saved device state", error))
+        let saved = self.save_and_ask_to_freeze();
+        saved.map_err(|error| self.process.explain("while it saved device state", error))
     }
 
     fn freeze_disk(&mut self) -> Result<(), VmmError> {
-        self.ask_to_freeze()?;
         let frozen = self.await_freeze();
         frozen.map_err(|error| self.process.explain("while it froze the disk", error))
     }
