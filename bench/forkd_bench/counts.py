@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .data import Cell
 from .text import prose, rows, shown
@@ -39,7 +39,7 @@ def counted(cell: Cell, work: str, item: str) -> str:
     return f"{usual} ({low} to {high})"
 
 
-def table(cells: dict[str, Cell]) -> str:
+def table(cells: Mapping[str, Cell]) -> str:
     """The counts of each host, side by side."""
     hosts = [cells[name] for name in HOSTS]
     body = [[words, *(counted(cell, work, item) for cell in hosts)] for words, work, item in ITEMS]

@@ -272,7 +272,7 @@ def machine(tables: Tables) -> str:
 
 def count(tables: Tables) -> str:
     """Instructions of starts and branches on KVM."""
-    return counts.table(dict(tables["count"]))
+    return counts.table(tables["count"])
 
 
 # Each generated block, by its name in the document.

@@ -29,12 +29,15 @@ try again.
 
 /// The page as it should be.
 fn page() -> String {
-    let rows = CATALOGUE.iter().map(|entry| {
-        let [meaning, hint] =
-            [entry.meaning, entry.hint].map(|text| text.trim().replace('|', "\\|"));
-        format!("| `{}` | {} | {meaning} | {hint} |\n", entry.name, entry.status)
-    });
-    HEAD.chars().chain(rows.collect::<String>().chars()).collect()
+    let rows: String = CATALOGUE
+        .iter()
+        .map(|entry| {
+            let [meaning, hint] =
+                [entry.meaning, entry.hint].map(|text| text.trim().replace('|', "\\|"));
+            format!("| `{}` | {} | {meaning} | {hint} |\n", entry.name, entry.status)
+        })
+        .collect();
+    format!("{HEAD}{rows}")
 }
 
 #[test]

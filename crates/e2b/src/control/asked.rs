@@ -42,13 +42,12 @@ impl Asked {
 
     /// Whether a template's name stands for a tag.
     pub(super) fn is_alias(&self, said: &str) -> bool {
-        self.shared.templates.get(said.strip_suffix(":default").unwrap_or(said)).is_some()
+        self.shared.templates.get(without_build(said)).is_some()
     }
 
-    /// The snapshot that a template's name means: an alias, or a tag. A snapshot's id ends with
-    /// `:default`.
+    /// The snapshot that a template's name means: an alias, or a tag.
     pub(super) fn template(&self, said: &str) -> Result<SnapshotTag, Failure> {
-        let name = said.strip_suffix(":default").unwrap_or(said);
+        let name = without_build(said);
         let tag = match self.shared.templates.get(name) {
             Some(tag) => tag,
             None => name.parse().map_err(|_| {
@@ -69,6 +68,11 @@ impl Asked {
         }
         Ok(tag)
     }
+}
+
+/// A template's name without its build: a snapshot's id ends with `:default`.
+pub(super) fn without_build(said: &str) -> &str {
+    said.strip_suffix(":default").unwrap_or(said)
 }
 
 fn shorten(said: &str) -> String {

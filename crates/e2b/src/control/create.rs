@@ -11,7 +11,7 @@ use forkd_types::limit;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::asked::{Asked, Body, to_the_end};
+use super::asked::{Asked, Body, to_the_end, without_build};
 use super::network::{NetworkWish, policy_of};
 use crate::failure::{Failure, Kind};
 use crate::record::Record;
@@ -114,7 +114,7 @@ pub(super) async fn create(
     let wakes = body.auto_resume.as_ref().is_some_and(|wish| wish.enabled);
     let tag = asked.template(&body.template_id)?;
     let snapshot = asked.engine.snapshot(&tag)?;
-    let name = body.template_id.strip_suffix(":default").unwrap_or(&body.template_id);
+    let name = without_build(&body.template_id);
     let record = Record {
         env: body.env_vars.unwrap_or_default(),
         alias: asked.is_alias(name).then(|| name.to_owned()),

@@ -8,7 +8,7 @@ use forkd_types::{SnapshotStatus, TagName};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::asked::{Asked, Body, Said, to_the_end};
+use super::asked::{Asked, Body, Said, to_the_end, without_build};
 use super::fork::{FORK_TAG, random_tag};
 use super::list::{newest_page, page_limit};
 use crate::failure::{Failure, Kind};
@@ -23,7 +23,7 @@ pub(super) struct NewSnapshot {
 
 /// A name for a snapshot. forkd has one build of each name, which E2B calls `default`.
 fn tag_of(name: &str) -> Result<TagName, Failure> {
-    let name = name.strip_suffix(":default").unwrap_or(name);
+    let name = without_build(name);
     let tag: TagName = name
         .parse()
         .map_err(|error: forkd_types::TagError| Failure::field("name", &error.to_string()))?;
