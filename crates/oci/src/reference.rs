@@ -14,6 +14,9 @@ const TAG_DEFAULT: &str = "latest";
 const REFERENCE_BYTES_MAX: usize = 4096;
 const TAG_BYTES_MAX: usize = 128;
 const REPOSITORY_BYTES_MAX: usize = 255;
+/// Of a host's name and of each of its parts (RFC 1035, section 2.3.4), as text.
+const HOST_BYTES_MAX: usize = 253;
+const HOST_LABEL_BYTES_MAX: usize = 63;
 
 /// Where an image is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,14 +116,14 @@ impl FromStr for Reference {
         }
         if let Some((transport, rest)) = text.split_once(':') {
             let local = matches!(transport, "oci" | "oci-archive" | "docker-archive");
-            if local && rest.is_empty() {
-                return Err(bad("the path is missing"));
-            }
             // A path with a colon cannot be told from a path with a tag, as elsewhere.
             let (path, tag) = match rest.split_once(':') {
                 Some((path, tag)) => (PathBuf::from(path), Some(tag.to_owned())),
                 None => (PathBuf::from(rest), None),
             };
+            if local && path.as_os_str().is_empty() {
+                return Err(bad("the path is missing"));
+            }
             if local && tag.as_deref() == Some("") {
                 return Err(bad("the tag is empty"));
             }
@@ -221,11 +224,18 @@ fn is_host(host: &str) -> bool {
     let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let good_name = match inner {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => name.split('.').all(|label| {
-            !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-        }),
+        None => name.len() <= HOST_BYTES_MAX && name.split('.').all(is_host_label),
     };
-    good_name && port.is_none_or(|port| port.parse::<u16>().is_ok())
+    // A number of Rust may have a sign.
+    let is_port = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+    };
+    good_name && port.is_none_or(is_port)
+}
+
+fn is_host_label(label: &str) -> bool {
+    (1..=HOST_LABEL_BYTES_MAX).contains(&label.len())
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`
@@ -302,9 +312,19 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_reference_can_be_read_again_when_it_is_completed() {
+        let host = format!("{}{}", format!("{}.", "a".repeat(63)).repeat(3), "b".repeat(61));
+        let longest = format!("{host}:65535/{}", "c".repeat(255));
+        let reference: Reference = longest.parse().unwrap();
+        assert_eq!(reference.to_string().parse::<Reference>().unwrap(), reference);
+    }
+
+    #[test]
     fn what_is_no_reference_is_refused() {
         let short = format!("a@sha256:{}", &HEX[1..]);
         let long = "a".repeat(300);
+        let long_host = format!("{}x/a", "a.".repeat(127));
+        let long_label = format!("{}.b/a", "a".repeat(64));
         for bad in [
             "",
             "/",
@@ -328,6 +348,10 @@ mod tests {
             "a/-b",
             "a___b",
             &long,
+            &long_host,
+            &long_label,
+            "x.y:+5/a",
+            "oci::tag",
             "http://a.b/c",
             "[::1/x",
             "user@host.x/a",
