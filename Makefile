@@ -9,7 +9,7 @@ conformance: ; @$(xtask) conformance
 lint: ; @$(xtask) lint
 prove: ; @$(xtask) prove $(if $(N),--branches $(N)) $(if $(SEED),--seed $(SEED))
 crash: ; @$(xtask) crash $(if $(N),--crashes $(N)) $(if $(SEED),--seed $(SEED))
-fuzz: ; @$(xtask) fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(TARGETS)
+fuzz: ; @$(xtask) fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(TARGETS)
 count: ; @$(xtask) count $(if $(DEBIAN13),--debian13) $(if $(CHECK),--check) $(if $(WRITE),--write) $(if $(MIB),--mem-size-mib $(MIB))
 bench: ; @$(xtask) bench $(if $(QUICK),--quick) $(if $(AGAIN),--again) $(TABLES)
 results: ; @$(xtask) results $(if $(CHECK),--check)

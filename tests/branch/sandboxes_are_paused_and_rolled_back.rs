@@ -60,7 +60,7 @@ fn a_paused_sandbox_stays_paused_when_another_daemon_takes_it_over() {
         lab.engine.shut_down(AtShutDown::Leave).await;
         let config = lab.config().clone();
         let paths = [config.state_dir.as_path(), &config.hot_dir, &config.run_dir];
-        let next = Lab::in_directories(paths, None).await;
+        let next = Lab::in_directories(paths, |_| {}).await;
         let guest = Guest::new(&next, guest.id);
         assert_eq!(next.engine.sandbox(&guest.id).unwrap().state, SandboxState::Paused);
         next.engine.resume_sandbox(&guest.id).await.unwrap();

@@ -56,7 +56,7 @@ fn durable_snapshots_start_children_after_a_reboot() {
             fs::remove_dir_all(config.hot_dir.join(directory)).unwrap();
         }
         let paths = [config.state_dir.as_path(), &config.hot_dir, &config.run_dir];
-        let next = Lab::in_directories(paths, None).await;
+        let next = Lab::in_directories(paths, |_| {}).await;
         for number in [BRANCHES - 1, 1, 0] {
             let child = next.one(&tags[number + 1]).await;
             let wanted = format!("{number}\n{number}");
@@ -78,7 +78,7 @@ fn durable_snapshots_start_children_after_a_reboot() {
 
         // Nobody is obliged to wait for all hot copies, or to have them made.
         fs::remove_dir_all(config.hot_dir.join("layers")).unwrap();
-        let last = Lab::in_directories(paths, None).await;
+        let last = Lab::in_directories(paths, |_| {}).await;
         let restoring = last.engine.operations().into_iter().find(is_restore).unwrap();
         last.engine.cancel_operation(&restoring.id).unwrap();
         last.engine.wait_checked().await;

@@ -100,7 +100,7 @@ impl Chain {
 async fn restarted(lab: &Lab) -> Lab {
     lab.engine.shut_down(AtShutDown::Remove).await;
     let config = lab.config();
-    let next = Lab::in_directories([&config.state_dir, &config.hot_dir, &config.run_dir], None);
+    let next = Lab::in_directories([&config.state_dir, &config.hot_dir, &config.run_dir], |_| {});
     let next = next.await;
     next.engine.wait_checked().await;
     next

@@ -7,40 +7,22 @@
 //! daemon replaces it. Breaks when something in the pause window waits for the gateway, when
 //! nobody knows which connections there were, or when a gateway that is silent is kept.
 
-use std::net::TcpListener;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forkd_engine::{BranchProbe, EngineError, ProbedBranch};
 use forkd_testkit::{Guest, Lab, SOON, block_on, gateway_in};
 use forkd_types::BranchPhase;
-use forkd_types::network::{NetworkLeave, NetworkPolicy};
+use forkd_types::network::NetworkLeave;
 use forkd_vmm::Vm;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::connections;
 use crate::scene::ALONE;
 
 /// A stopped gateway is silent for longer before the daemon gives it up.
 const PAUSE_MAX: Duration = Duration::from_secs(3);
 const CHILDREN: u32 = 2;
-
-/// In the guest. Addresses are those of the gateway, which leads to the host's loopback address.
-const TOOLS: &str = "
-import errno, socket
-def dial():
-    connection = socket.create_connection(('10.42.0.1', PORT), 120)
-    connection.settimeout(120)
-    return connection
-def ends(connection):
-    try: return connection.recv(1)
-    except OSError as error: return errno.errorcode.get(error.errno, type(error).__name__)
-def works():
-    try:
-        with dial() as connection:
-            connection.sendall(b'hi')
-            return connection.recv(2)
-    except OSError as error: return type(error).__name__
-";
 
 /// When it strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,35 +69,6 @@ impl BranchProbe for Saboteur {
     }
 }
 
-/// A port of the host's loopback address that sends back what it gets.
-fn serve() -> u16 {
-    static PORT: OnceLock<u16> = OnceLock::new();
-    *PORT.get_or_init(|| {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                std::thread::spawn(move || {
-                    let mut writer = stream.try_clone().unwrap();
-                    std::io::copy(&mut &stream, &mut writer).ok();
-                });
-            }
-        });
-        port
-    })
-}
-
-async fn wait_until_it_works(guest: &Guest<'_>, cell: &str) {
-    let begun = Instant::now();
-    loop {
-        let got = guest.eval("works()").await;
-        if got == "b'hi'" {
-            return;
-        }
-        assert!(begun.elapsed() < SOON, "{cell}: new connections end with {got}");
-    }
-}
-
 /// The source, a branch that the gateway leaves, and the children.
 async fn play(lab: &Lab, saboteur: &Arc<Saboteur>, source: &Guest<'_>, edge: Edge, signal: Signal) {
     let cell = format!("{signal:?} {edge:?}");
@@ -143,11 +96,11 @@ async fn play(lab: &Lab, saboteur: &Arc<Saboteur>, source: &Guest<'_>, edge: Edg
     assert!(taken < SOON, "{cell}: took {taken:?}");
     let pause = lab.engine.snapshot(&tag).unwrap().branch.unwrap().pause;
     assert!(pause < PAUSE_MAX, "{cell}: paused for {pause:?}");
-    wait_until_it_works(source, &cell).await;
+    connections::wait_until_they_work(source, &cell).await;
     assert_ne!(gateway_in(&run_dir), Some(gateway), "{cell}: it is still there");
     for guest in children.iter().chain([source]) {
         assert_eq!(guest.eval("ends(idle)").await, "'ECONNRESET'", "{cell}: {}", guest.id);
-        wait_until_it_works(guest, &cell).await;
+        connections::wait_until_they_work(guest, &cell).await;
     }
     #[expect(clippy::print_stdout, reason = "figures are for people")]
     {
@@ -169,12 +122,7 @@ fn play_all(signal: Signal) {
         })
         .await;
         let source = lab.python().await;
-        let host = format!("host:{}", serve());
-        let policy =
-            NetworkPolicy { allow_out: vec![host.parse().unwrap()], ..NetworkPolicy::default() };
-        lab.engine.set_network(&source.id, policy, None).await.unwrap();
-        source.eval(&TOOLS.replace("PORT", &serve().to_string())).await;
-        assert_eq!(source.eval("works()").await, "b'hi'");
+        connections::allow(&lab, &source, connections::serve()).await;
         for edge in EDGES {
             play(&lab, &saboteur, &source, edge, signal).await;
         }

@@ -4,6 +4,7 @@
 
 mod agent_that_takes_nothing_fails_the_branch;
 mod branch_outlives_its_gateway;
+mod connections;
 mod every_fault_at_every_edge_spares_the_rest;
 mod floods_of_a_guest_are_bounded;
 mod full_disk_does_not_stop_the_guest;

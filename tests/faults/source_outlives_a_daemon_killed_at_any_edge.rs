@@ -4,8 +4,10 @@
 //!
 //! Method: this test program starts itself as another process, whose engine takes two branches and
 //! kills itself with SIGKILL at an edge of the second: an overlay and loaded commands stand by
-//! then. An engine is opened in the same directories. Breaks when a guest stays paused, a page
-//! stays protected, or a process, a file or a row survives without an owner.
+//! then. The second test has it kill the gateway first. An engine is opened in the same
+//! directories. The source has an idle connection: it goes on with the gateway, and ends with a
+//! reset without it. Breaks when a guest stays paused, a page stays protected, a process, a file or
+//! a row survives without an owner, or nobody tells the guest that a connection has ended.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,25 +15,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_engine::{AtShutDown, BranchProbe, EngineError, ProbedBranch};
-use forkd_testkit::{Guest, Lab, block_on};
+use forkd_testkit::{Guest, Lab, block_on, gateway_in};
+use forkd_types::network::NetworkLeave;
 use forkd_types::{BranchPhase, SandboxState, SnapshotStatus, SnapshotTag};
 use rustix::process::{Signal, getpid, kill_process};
 
+use crate::connections;
 use crate::scene::ALONE;
 
-/// The directories of the lab, colon-separated, and the edge.
+/// The directories of the lab, colon-separated, the edge, whether the gateway is killed too, and
+/// the port of the host that the source is connected to.
 const DIRECTORIES: &str = "FORKD_FAULT_DIRECTORIES";
 const EDGE: &str = "FORKD_FAULT_EDGE";
+const GATEWAY_TOO: &str = "FORKD_FAULT_GATEWAY_TOO";
+const PORT: &str = "FORKD_FAULT_PORT";
 const DAEMON: &str = "source_outlives_a_daemon_killed_at_any_edge::the_daemon_that_kills_itself";
 const FIRST_TAG: &str = "first";
 const TAG: &str = "interrupted";
 
 #[derive(Debug)]
-struct SelfKiller(BranchPhase);
+struct SelfKiller {
+    at: BranchPhase,
+    /// The run directory of the gateway that is killed first.
+    gateway_in: Option<PathBuf>,
+}
 
 impl SelfKiller {
     fn reach(&self, phase: BranchPhase, tag: &SnapshotTag) {
-        if phase == self.0 && tag.to_string() == TAG {
+        if phase == self.at && tag.to_string() == TAG {
+            if let Some(run_dir) = &self.gateway_in {
+                kill_process(gateway_in(run_dir).expect("a gateway"), Signal::KILL).unwrap();
+            }
             kill_process(getpid(), Signal::KILL).unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }
@@ -59,8 +73,16 @@ fn the_daemon_that_kills_itself() {
     block_on(async {
         let mut paths = directories.split(':').map(Path::new);
         let paths = [(); 3].map(|()| paths.next().unwrap());
-        let lab = Lab::in_directories(paths, Some(Arc::new(SelfKiller(phase)))).await;
+        let gateway_in = std::env::var_os(GATEWAY_TOO).map(|_| paths[2].to_owned());
+        let killer = SelfKiller { at: phase, gateway_in };
+        let lab = Lab::in_directories(paths, |config| {
+            config.probe = Some(Arc::new(killer));
+            config.network = NetworkLeave::Any;
+        });
+        let lab = lab.await;
         let source = lab.one(&"python-256".parse().unwrap()).await;
+        connections::allow(&lab, &source, std::env::var(PORT).unwrap().parse().unwrap()).await;
+        source.eval("idle = dial()").await;
         source
             .sh("dd if=/dev/zero of=/tmp/dirt bs=1M count=8 2>/dev/null; \
                  echo here > /tmp/memory; echo there > /srv/disk; sync")
@@ -74,22 +96,30 @@ fn the_daemon_that_kills_itself() {
     });
 }
 
-fn start_and_lose_daemon(lab: &Lab, phase: BranchPhase) {
+/// Who is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victims {
+    Daemon,
+    DaemonAndGateway,
+}
+
+fn start_and_lose_daemon(lab: &Lab, phase: BranchPhase, victims: Victims) {
     let config = lab.config();
     let paths = [&config.state_dir, &config.hot_dir, &config.run_dir];
     let paths = paths.map(|path| path.to_str().unwrap()).join(":");
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", DAEMON, "--ignored", "--nocapture"])
-        .env(DIRECTORIES, paths)
-        .env(EDGE, phase.name())
-        .output()
-        .unwrap();
+    let mut daemon = Command::new(std::env::current_exe().unwrap());
+    daemon.args(["--exact", DAEMON, "--ignored", "--nocapture"]);
+    daemon.env(DIRECTORIES, paths).env(EDGE, phase.name());
+    daemon.env(PORT, connections::serve().to_string());
+    if victims == Victims::DaemonAndGateway {
+        daemon.env(GATEWAY_TOO, "yes");
+    }
+    let output = daemon.output().unwrap();
     let killed = std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9);
     assert!(killed, "{phase}: {output:?}");
 }
 
-#[test]
-fn the_next_daemon_takes_the_source_over_from_one_that_was_killed_at_any_edge() {
+fn kill_at_any_edge(victims: Victims) {
     block_on(async {
         let _alone = ALONE.lock().await;
         let lab = Lab::new().await;
@@ -99,17 +129,28 @@ fn the_next_daemon_takes_the_source_over_from_one_that_was_killed_at_any_edge() 
         let config = lab.config().clone();
         let paths = [config.state_dir.as_path(), &config.hot_dir, &config.run_dir];
         for phase in BranchPhase::ALL {
-            start_and_lose_daemon(&lab, phase);
+            start_and_lose_daemon(&lab, phase, victims);
             assert_eq!(lab.vmm_count(), 1, "{phase}: a VM outlives its daemon");
-            let next = Lab::in_directories(paths, None).await;
-            check(&next, phase).await;
+            let next = Lab::in_directories(paths, |config| config.network = NetworkLeave::Any);
+            let next = next.await;
+            check(&next, phase, victims).await;
             next.engine.shut_down(AtShutDown::Remove).await;
             assert_eq!(next.leftovers(), Vec::<PathBuf>::new(), "{phase}: at the end");
         }
     });
 }
 
-async fn check(lab: &Lab, phase: BranchPhase) {
+#[test]
+fn the_next_daemon_takes_the_source_over_from_one_that_was_killed_at_any_edge() {
+    kill_at_any_edge(Victims::Daemon);
+}
+
+#[test]
+fn the_next_daemon_takes_the_source_over_when_its_gateway_was_killed_too() {
+    kill_at_any_edge(Victims::DaemonAndGateway);
+}
+
+async fn check(lab: &Lab, phase: BranchPhase, victims: Victims) {
     let sandboxes = lab.engine.sandboxes();
     assert_eq!(sandboxes.len(), 1, "{phase}");
     assert_eq!(sandboxes[0].state, SandboxState::Running, "{phase}: {sandboxes:?}");
@@ -126,11 +167,19 @@ async fn check(lab: &Lab, phase: BranchPhase) {
     }
     let source = Guest::new(lab, sandboxes[0].id.clone());
     check_content(&source, phase).await;
+    match victims {
+        Victims::Daemon => assert_eq!(source.eval("echoes(idle)").await, "b'hi'", "{phase}"),
+        Victims::DaemonAndGateway => {
+            assert_eq!(source.eval("ends(idle)").await, "'ECONNRESET'", "{phase}");
+        }
+    }
+    connections::wait_until_they_work(&source, phase.name()).await;
     // Onto memory that was protected, and onto the overlay that was on top.
     source.sh("dd if=/dev/urandom of=/srv/more bs=1M count=4 2>/dev/null; sync").await;
     let digest = source.sh("md5sum < /srv/more").await;
     let (next, children) = source.branch_into(1).await;
     check_content(&children[0], phase).await;
+    connections::wait_until_they_work(&children[0], phase.name()).await;
     assert_eq!(children[0].sh("md5sum < /srv/more").await, digest, "{phase}");
     for sandbox in lab.engine.sandboxes() {
         Guest::new(lab, sandbox.id).remove().await;

@@ -81,7 +81,7 @@ fn a_vmm_stays_confined_over_branch_rollback_and_another_daemon() {
         let config = first.config().clone();
         first.engine.shut_down(forkd_engine::AtShutDown::Leave).await;
         let directories = [&config.state_dir, &config.hot_dir, &config.run_dir];
-        let second = Lab::in_directories(directories.map(|path| path.as_path()), None).await;
+        let second = Lab::in_directories(directories.map(|path| path.as_path()), |_| {}).await;
         all_hold(&second, "after another daemon has taken them over", &[]).await;
         let ids: Vec<SandboxId> = second.engine.sandboxes().into_iter().map(|one| one.id).collect();
         for id in &ids {

@@ -100,7 +100,7 @@ fn a_vmm_that_lies_about_its_disk_gets_no_foreign_byte() {
         }
         let config = first.config();
         let directories = [&config.state_dir, &config.hot_dir, &config.run_dir];
-        let lab = Lab::in_directories(directories.map(|path| path.as_path()), None).await;
+        let lab = Lab::in_directories(directories.map(|path| path.as_path()), |_| {}).await;
         refused(&lab, &foreign, "a file that it was not given");
         refused(&lab, &shorter, "names disk overlays that it was not given");
         assert_eq!(owner_and_mode(&of_sibling), before, "another VMM's file has changed hands");

@@ -227,9 +227,8 @@ fn is_host(host: &str) -> bool {
         None => name.len() <= HOST_BYTES_MAX && name.split('.').all(is_host_label),
     };
     // A number of Rust may have a sign.
-    let is_port = |text: &str| {
-        text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
-    };
+    let is_port =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok();
     good_name && port.is_none_or(is_port)
 }
 

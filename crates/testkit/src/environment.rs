@@ -138,14 +138,14 @@ impl Lab {
         Self::open(hot, change).await
     }
 
-    /// A second lab in the directories of another one, whose engine must have ended. What it
-    /// leaves, the other one removes.
+    /// A second lab with a changed configuration in the directories of another one, whose engine
+    /// must have ended. What it leaves, the other one removes.
     pub async fn in_directories(
         [state, hot, run]: [&Path; 3],
-        probe: Option<Arc<dyn BranchProbe>>,
+        change: impl FnOnce(&mut EngineConfig),
     ) -> Self {
         let mut config = config(state, hot, run);
-        config.probe = probe;
+        change(&mut config);
         let engine = Engine::open(config.clone()).await.expect("the engine opens");
         Self { engine, config, is_shared: false, _guard: None }
     }

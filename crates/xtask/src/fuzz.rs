@@ -42,9 +42,20 @@ const SECONDS_DEFAULT: u64 = 60;
 pub(crate) struct Options {
     /// Search in these targets only.
     targets: Vec<String>,
+    #[command(flatten)]
+    effort: Effort,
+}
+
+/// How to search in each target.
+#[derive(clap::Args, Debug, Clone, Copy)]
+pub(crate) struct Effort {
     /// How long to search in each.
     #[arg(long, default_value_t = SECONDS_DEFAULT)]
-    seconds: u64,
+    pub(crate) seconds: u64,
+    /// Where the search begins; with the same programs it tries the same inputs in the same order.
+    /// Another one each time if absent.
+    #[arg(long)]
+    pub(crate) seed: Option<u32>,
 }
 
 /// How a search went.
@@ -57,7 +68,7 @@ pub(crate) struct Report {
 /// Searches; the exit code tells whether nothing was found.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<ExitCode> {
     let mut found = false;
-    for report in search(workspace, &options.targets, options.seconds, None)? {
+    for report in search(workspace, &options.targets, options.effort, None)? {
         match &report.outcome {
             Ok(executed) => say(&format!("{:16} {executed:>9} inputs, all well", report.target)),
             Err(what) => say(&format!("{:16} {what}", report.target)),
@@ -67,12 +78,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
     Ok(if found { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Searches in the targets of these names, or in all, for so many seconds in each. What the build
-/// says goes to `log`, if there is one.
+/// Searches in the targets of these names, or in all. What the build says goes to `log`, if there
+/// is one.
 pub(crate) fn search(
     workspace: &Workspace,
     only: &[String],
-    seconds: u64,
+    effort: Effort,
     log: Option<&Path>,
 ) -> anyhow::Result<Vec<Report>> {
     let folder = workspace.root.join("build/fuzz");
@@ -88,7 +99,7 @@ pub(crate) fn search(
     for names in chosen.chunks(AT_ONCE) {
         let searches: Vec<_> = names
             .iter()
-            .map(|name| Search::start(workspace, &folder, name, seconds))
+            .map(|name| Search::start(workspace, &folder, name, effort))
             .collect::<anyhow::Result<_>>()?;
         for search in searches {
             reports.push(search.end()?);
@@ -147,7 +158,7 @@ impl Search {
         workspace: &Workspace,
         folder: &Path,
         target: &str,
-        seconds: u64,
+        effort: Effort,
     ) -> anyhow::Result<Self> {
         let folder = folder.join(target);
         let (corpus, found) = (folder.join("corpus"), folder.join("found"));
@@ -159,7 +170,9 @@ impl Search {
         let engine = Command::new(workspace.tested().join(target))
             .args([&corpus, &folder.join("seeds"), &found])
             .arg(format!("-artifact_prefix={}/", found.display()))
-            .arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-max_total_time={}", effort.seconds))
+            // libFuzzer takes 0 for a seed of its own choice.
+            .arg(format!("-seed={}", effort.seed.unwrap_or(0)))
             .arg(format!("-timeout={INPUT_DEADLINE_S}"))
             .arg(format!("-max_len={INPUT_BYTES_MAX}"))
             .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
