@@ -119,7 +119,7 @@ fn start_and_lose_daemon(lab: &Lab, phase: BranchPhase, victims: Victims) {
     assert!(killed, "{phase}: {output:?}");
 }
 
-fn kill_at_any_edge(victims: Victims) {
+fn kill_at(phases: &[BranchPhase], victims: Victims) {
     block_on(async {
         let _alone = ALONE.lock().await;
         let lab = Lab::new().await;
@@ -128,7 +128,7 @@ fn kill_at_any_edge(victims: Victims) {
         lab.engine.shut_down(AtShutDown::Remove).await;
         let config = lab.config().clone();
         let paths = [config.state_dir.as_path(), &config.hot_dir, &config.run_dir];
-        for phase in BranchPhase::ALL {
+        for &phase in phases {
             start_and_lose_daemon(&lab, phase, victims);
             assert_eq!(lab.vmm_count(), 1, "{phase}: a VM outlives its daemon");
             let next = Lab::in_directories(paths, |config| config.network = NetworkLeave::Any);
@@ -142,12 +142,15 @@ fn kill_at_any_edge(victims: Victims) {
 
 #[test]
 fn the_next_daemon_takes_the_source_over_from_one_that_was_killed_at_any_edge() {
-    kill_at_any_edge(Victims::Daemon);
+    kill_at(&BranchPhase::ALL, Victims::Daemon);
 }
 
 #[test]
 fn the_next_daemon_takes_the_source_over_when_its_gateway_was_killed_too() {
-    kill_at_any_edge(Victims::DaemonAndGateway);
+    use BranchPhase::{Pause, Prepare, Resume, Seal};
+    // The gateway holds nothing yet; it holds frames while the guest runs; while the guest stands
+    // still and its disk is cut; it has let go.
+    kill_at(&[Prepare, Pause, Resume, Seal], Victims::DaemonAndGateway);
 }
 
 async fn check(lab: &Lab, phase: BranchPhase, victims: Victims) {
