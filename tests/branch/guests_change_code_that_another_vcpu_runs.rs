@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use forkd_engine::{NoProgress, TemplateImage, TemplateRequest};
 use forkd_testkit::{Lab, SOON, block_on};
-use forkd_types::ByteCount;
+use forkd_types::{ByteCount, MachineSize};
 
 const CHANGES: &str = "switch=/proc/sys/kernel/sched_schedstats; \
     (while :; do :; done) & busy=$!; (while :; do sleep 0.001; done) & waking=$!; \
@@ -23,8 +23,7 @@ fn a_guest_lives_on_when_its_kernel_changes_code_that_another_vcpu_runs() {
         let request = TemplateRequest {
             tag: "two-vcpus".parse().unwrap(),
             image: TemplateImage::Named("tiny".to_owned()),
-            memory: ByteCount::from_mib(128),
-            vcpus: 2,
+            size: MachineSize::new(ByteCount::from_mib(128), 2).unwrap(),
             warm: Vec::new(),
             shared: false,
         };

@@ -8,7 +8,7 @@
 
 use forkd_engine::{NoProgress, TemplateRequest};
 use forkd_testkit::{Lab, block_on};
-use forkd_types::ByteCount;
+use forkd_types::{ByteCount, MachineSize};
 
 /// Sums 27 pages, spread over the file.
 const SAMPLE: &str = "for page in $(seq 0 10000 260000); do \
@@ -22,8 +22,7 @@ fn a_guest_with_memory_in_two_regions_has_all_of_it_in_the_child() {
         let request = TemplateRequest {
             tag,
             image: forkd_engine::TemplateImage::Named("tiny".to_owned()),
-            memory: ByteCount::from_mib(3584),
-            vcpus: 2,
+            size: MachineSize::new(ByteCount::from_mib(3584), 2).unwrap(),
             warm: Vec::new(),
             shared: false,
         };

@@ -12,7 +12,9 @@ use forkd_engine::{
     TemplateImage, TemplateRequest, Wait,
 };
 use forkd_testkit::{Guest, Lab, block_on};
-use forkd_types::{BranchMode, BranchPhase, ByteCount, OperationId, SnapshotStatus, SnapshotTag};
+use forkd_types::{
+    BranchMode, BranchPhase, ByteCount, MachineSize, OperationId, SnapshotStatus, SnapshotTag,
+};
 
 use crate::gate::{Gate, Moment};
 
@@ -53,8 +55,7 @@ async fn a_template_in_its_warm_up(lab: &Lab) {
     let request = TemplateRequest {
         tag: tag("warm"),
         image: TemplateImage::Named("tiny".to_owned()),
-        memory: ByteCount::from_mib(128),
-        vcpus: 1,
+        size: MachineSize::new(ByteCount::from_mib(128), 1).unwrap(),
         warm: vec!["/bin/sleep".to_owned(), "600".to_owned()],
         shared: false,
     };

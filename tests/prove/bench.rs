@@ -8,7 +8,7 @@ use forkd_engine::{DeletePolicy, EngineConfig, TemplateImage, TemplateRequest, d
 use forkd_engine::{NoProgress, Snapshot};
 use forkd_testkit::{Comparison, Guest, Lab, ReferenceProbe, Verdict};
 use forkd_types::network::NetworkLeave;
-use forkd_types::{BranchMode, ByteCount, SnapshotTag};
+use forkd_types::{BranchMode, ByteCount, MachineSize, SnapshotTag};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// A lab with its probe and the template of all sources: two vCPUs and a disk.
@@ -49,8 +49,7 @@ impl Bench {
         let request = TemplateRequest {
             tag: template.clone(),
             image: TemplateImage::Named("python".to_owned()),
-            memory: ByteCount::from_mib(256),
-            vcpus: 2,
+            size: MachineSize::new(ByteCount::from_mib(256), 2).expect("a size"),
             warm: Vec::new(),
             shared: false,
         };

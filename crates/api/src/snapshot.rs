@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use forkd_types::{BranchMode, ByteCount, SnapshotStatus, TagName, limit};
+use forkd_types::{BranchMode, ByteCount, MachineSize, MachineSizeError, SnapshotStatus, TagName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::check::{FieldError, no_zero_byte, within};
+use crate::check::{FieldError, no_zero_byte};
 use crate::{ErrorBody, Word};
 
 /// Guest RAM of a template whose request names none, in MiB.
@@ -188,8 +188,8 @@ pub struct CheckedCreateSnapshot {
     pub tag: TagName,
     /// What it boots.
     pub image: CheckedImage,
-    /// Guest RAM.
-    pub memory: ByteCount,
+    /// Guest RAM and virtual CPUs.
+    pub size: MachineSize,
 }
 
 impl CreateSnapshot {
@@ -237,14 +237,19 @@ impl CreateSnapshot {
             }
             (None, None) => return Err(FieldError::new("image", "is missing; or name `from`")),
         };
-        let (low, high) = (limit::MEM_SIZE_MIB_MIN, limit::MEM_SIZE_MIB_MAX);
-        let mebibytes = within("mem_size_mib", self.mem_size_mib, low, high)?;
-        within("vcpus", self.vcpus, 1, limit::VCPUS_MAX)?;
+        let memory = ByteCount::new(self.mem_size_mib.saturating_mul(1 << 20));
+        let size = MachineSize::new(memory, self.vcpus).map_err(|error| {
+            let field = match error {
+                MachineSizeError::Memory(_) => "mem_size_mib",
+                MachineSizeError::Vcpus(_) => "vcpus",
+            };
+            FieldError::new(field, error)
+        })?;
         if self.warm.first().is_some_and(String::is_empty) {
             return Err(FieldError::new("warm", "the program's name is empty"));
         }
         self.warm.iter().try_for_each(|text| no_zero_byte("warm", text))?;
-        Ok(CheckedCreateSnapshot { tag, image, memory: ByteCount::from_mib(mebibytes) })
+        Ok(CheckedCreateSnapshot { tag, image, size })
     }
 }
 
@@ -305,6 +310,7 @@ mod tests {
         assert_eq!(field(|r| r.kernel = Some("/k".into())), "kernel");
         assert_eq!(field(|r| r.rootfs = Some("/r".into())), "rootfs");
         assert_eq!(field(|r| r.mem_size_mib = 1), "mem_size_mib");
+        assert_eq!(field(|r| r.mem_size_mib = (1 << 44) + 512), "mem_size_mib");
         assert_eq!(field(|r| r.vcpus = 0), "vcpus");
         assert_eq!(field(|r| r.warm = vec![String::new()]), "warm");
         assert_eq!(field(|r| r.warm = vec!["a".into(), "b\0".into()]), "warm");

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use forkd_store::MachineIdentity;
-use forkd_types::{ByteCount, LayerId, OverlayId, limit};
+use forkd_types::{ByteCount, LayerId, MachineSize, OverlayId, limit};
 use serde::{Deserialize, Serialize};
 
 use crate::chunk::{CHUNK_BYTES, COMPRESSED_BYTES_MAX};
@@ -161,14 +161,7 @@ impl ArtifactManifest {
 
     /// What is wrong with it, as far as its parts need not be known.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let mib = self.memory_bytes.get() >> 20;
-        let whole = ByteCount::from_mib(mib) == self.memory_bytes;
-        if !whole || !(limit::MEM_SIZE_MIB_MIN..=limit::MEM_SIZE_MIB_MAX).contains(&mib) {
-            return Err(format!("no guest can have {} of memory", self.memory_bytes));
-        }
-        if !(1..=limit::VCPUS_MAX).contains(&self.vcpus) {
-            return Err(format!("no guest can have {} virtual CPUs", self.vcpus));
-        }
+        MachineSize::new(self.memory_bytes, self.vcpus).map_err(|error| error.to_string())?;
         if self.network.as_ref().is_some_and(|network| network.len() > NETWORK_BYTES_MAX) {
             return Err("its network is too long".to_owned());
         }

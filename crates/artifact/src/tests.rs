@@ -303,7 +303,7 @@ fn a_signed_manifest_that_contradicts_itself_or_asks_for_too_much_is_refused() {
     type Lie = fn(&mut ArtifactManifest);
     let lies: [(&str, Lie); 16] = [
         ("format 2", |m| m.format = 2),
-        ("no guest can have", |m| m.memory_bytes = ByteCount::from_mib(1 << 30)),
+        ("of memory, in whole MiB", |m| m.memory_bytes = ByteCount::from_mib(1 << 30)),
         ("another memory size", |m| m.memory_bytes = ByteCount::from_mib(128)),
         ("virtual CPUs", |m| m.vcpus = 0),
         ("disk overlays, not 1", |m| m.overlays.clear()),

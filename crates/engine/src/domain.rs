@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use forkd_types::network::{Alias, NetworkName, NetworkPolicy};
 use forkd_types::{
-    AtEnd, BranchMode, BranchPhase, ByteCount, Isolation, OperationId, Owner, PhaseTimes,
-    SandboxId, SandboxState, SnapshotStatus, SnapshotTag, StartPhase,
+    AtEnd, BranchMode, BranchPhase, ByteCount, Isolation, MachineSize, OperationId, Owner,
+    PhaseTimes, SandboxId, SandboxState, SnapshotStatus, SnapshotTag, StartPhase,
 };
 use forkd_vmm::CgroupLimits;
 
@@ -41,10 +41,8 @@ pub struct TemplateRequest {
     pub tag: SnapshotTag,
     /// What it boots.
     pub image: TemplateImage,
-    /// Guest RAM.
-    pub memory: ByteCount,
-    /// Virtual CPUs.
-    pub vcpus: u32,
+    /// Guest RAM and virtual CPUs.
+    pub size: MachineSize,
     /// Program run in the guest before the freeze; empty for none. A non-zero exit fails the build.
     pub warm: Vec<String>,
     /// Whether all may look at it and start from it. For admins alone.

@@ -11,7 +11,7 @@ use forkd_engine::{
 };
 use forkd_types::limit::{self, Deadlines};
 use forkd_types::network::NetworkLeave;
-use forkd_types::{ByteCount, SandboxId, SnapshotTag};
+use forkd_types::{ByteCount, MachineSize, SandboxId, SnapshotTag};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
@@ -214,8 +214,7 @@ impl Lab {
         let request = TemplateRequest {
             tag: tag.clone(),
             image: TemplateImage::Named(image.to_owned()),
-            memory: ByteCount::from_mib(mebibytes),
-            vcpus: 1,
+            size: MachineSize::new(ByteCount::from_mib(mebibytes), 1).expect("a size"),
             warm: Vec::new(),
             shared: false,
         };

@@ -11,7 +11,7 @@ use forkd_engine::{
     Accelerator, AcceleratorChoice, AtShutDown, BranchRequest, DeletePolicy, Engine, EngineConfig,
     EngineError, NoProgress, TemplateImage, TemplateRequest, Wait, host,
 };
-use forkd_types::{BranchMode, ByteCount, SandboxId, SnapshotTag};
+use forkd_types::{BranchMode, ByteCount, MachineSize, SandboxId, SnapshotTag};
 
 use super::check::Check;
 use crate::{ServeConfig, socket};
@@ -116,11 +116,12 @@ async fn story(
     let image = images.into_iter().next().map(|(name, _)| name).unwrap_or_default();
     let tag: SnapshotTag =
         "doctor".parse().map_err(|_| ("name it", EngineError::Internal("tag".to_owned())))?;
+    let size = MachineSize::new(MEMORY, 1)
+        .map_err(|error| ("size it", EngineError::Internal(error.to_string())))?;
     let request = TemplateRequest {
         tag: tag.clone(),
         image: TemplateImage::Named(image),
-        memory: MEMORY,
-        vcpus: 1,
+        size,
         warm: Vec::new(),
         shared: false,
     };

@@ -55,8 +55,7 @@ pub(crate) async fn create(
             CheckedImage::Named(name) => TemplateImage::Named(name),
             CheckedImage::Reference(reference) => TemplateImage::Reference(reference),
         },
-        memory: checked.memory,
-        vcpus: body.vcpus,
+        size: checked.size,
         warm: body.warm,
         shared: body.shared,
     };

@@ -16,7 +16,7 @@ use axum::{Json, Router};
 use forkd_engine::{
     Caller, Engine, EngineError, Limits, NoProgress, Role, TemplateImage, TemplateRequest, fake,
 };
-use forkd_types::ByteCount;
+use forkd_types::{ByteCount, MachineSize};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -62,8 +62,7 @@ impl Lab {
         let request = TemplateRequest {
             tag: "small".parse().unwrap(),
             image: TemplateImage::Named(fake::IMAGE.to_owned()),
-            memory: ByteCount::from_mib(64),
-            vcpus: 1,
+            size: MachineSize::new(ByteCount::from_mib(64), 1).unwrap(),
             warm: Vec::new(),
             shared: false,
         };

@@ -35,7 +35,6 @@ impl Lifecycle {
         request: TemplateRequest,
         progress: Arc<dyn ProgressSink>,
     ) -> Result<impl Future<Output = Result<(), EngineError>> + Send + use<>, EngineError> {
-        check(&request)?;
         // One with a reference is only known when it has been pulled.
         let (image, image_hash) = match &request.image {
             TemplateImage::Named(name) => {
@@ -47,8 +46,8 @@ impl Lifecycle {
         let manifest = SnapshotManifest {
             image,
             image_hash,
-            memory: request.memory,
-            vcpus: request.vcpus,
+            memory: request.size.memory(),
+            vcpus: request.size.vcpus(),
             layers: Vec::new(),
             overlays: Vec::new(),
             overlay_checksums: BTreeMap::new(),
@@ -97,7 +96,7 @@ impl Lifecycle {
             checked.map_err(|problem| EngineError::BadRequest { field: "image", problem })?
         };
         let files = &self.snapshots.files;
-        let create = || LayerWriter::create(files, request.memory, request.memory);
+        let create = || LayerWriter::create(files, request.size.memory(), request.size.memory());
         let ram = files.with_room(create)?;
         let mut leftovers =
             Leftovers { lifecycle: self, id: self.sandboxes.new_id(), overlay: None };
@@ -180,16 +179,16 @@ impl Lifecycle {
     ) -> Result<VmSpec, EngineError> {
         let overlay = leftovers.overlay.as_ref().map(|id| self.snapshots.files.overlay(id));
         let disk = image.root_disk.zip(overlay);
-        let limits = self.host.confiner.limits(None, request.memory, request.vcpus);
+        let limits = self.host.confiner.limits(None, request.size.memory(), request.size.vcpus());
         let files = &self.snapshots.files;
         let disk_bytes = disk.as_ref().map(|((_, bytes), _)| *bytes);
         let confinement = self.host.confinement_of(&leftovers.id, limits, disk_bytes, files);
         // Its RAM is a file too.
-        let file_max = confinement.file_max.map(|max| max.max(request.memory));
+        let file_max = confinement.file_max.map(|max| max.max(request.size.memory()));
         Ok(VmSpec {
             accelerator: self.host.accelerator,
-            memory: request.memory,
-            vcpus: request.vcpus,
+            memory: request.size.memory(),
+            vcpus: request.size.vcpus(),
             ram: RamBacking::File(ram),
             disk: disk.map(|((base, _), overlay)| Disk::new(base, [overlay])),
             network_device: true,
@@ -246,20 +245,6 @@ impl Steps<'_> {
         self.progress.step(step);
         Ok(())
     }
-}
-
-fn check(request: &TemplateRequest) -> Result<(), EngineError> {
-    let mib = request.memory.get() >> 20;
-    if !(limit::MEM_SIZE_MIB_MIN..=limit::MEM_SIZE_MIB_MAX).contains(&mib) {
-        let (min, max) = (limit::MEM_SIZE_MIB_MIN, limit::MEM_SIZE_MIB_MAX);
-        let problem = format!("{mib} MiB is not between {min} and {max} MiB");
-        return Err(EngineError::BadRequest { field: "mem_size_mib", problem });
-    }
-    if !(1..=limit::VCPUS_MAX).contains(&request.vcpus) {
-        let problem = format!("{} is not between 1 and {}", request.vcpus, limit::VCPUS_MAX);
-        return Err(EngineError::BadRequest { field: "vcpus", problem });
-    }
-    Ok(())
 }
 
 /// What a build leaves in directories, removed when this is dropped.

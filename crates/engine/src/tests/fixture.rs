@@ -6,7 +6,9 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use forkd_store::{FileSet, watch_failpoints};
-use forkd_types::{BranchMode, ByteCount, PageIndex, SandboxId, SandboxState, SnapshotTag};
+use forkd_types::{
+    BranchMode, ByteCount, MachineSize, PageIndex, SandboxId, SandboxState, SnapshotTag,
+};
 use forkd_vmm::fake::{FakeDriver, Script};
 
 use crate::fake::{self, Guests, IMAGE, Ports};
@@ -188,7 +190,8 @@ pub(super) fn tag(name: &str) -> SnapshotTag {
 /// A template that asks for nothing special.
 pub(super) fn template(name: &str) -> TemplateRequest {
     let (tag, image) = (tag(name), TemplateImage::Named(IMAGE.to_owned()));
-    TemplateRequest { tag, image, memory: MEMORY, vcpus: 1, warm: Vec::new(), shared: false }
+    let size = MachineSize::new(MEMORY, 1).unwrap();
+    TemplateRequest { tag, image, size, warm: Vec::new(), shared: false }
 }
 
 pub(super) fn request(name: &str) -> BranchRequest {
