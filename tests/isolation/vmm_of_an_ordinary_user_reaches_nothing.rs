@@ -2,8 +2,8 @@
 //! is root's, although all VMMs and the daemon share a user.
 //! Method: a daemon of a user without any right, as systemd or a shell starts it; what is tried in
 //! the real VMM, and what is looked at from outside, is what a VMM of root's must stand. The same
-//! user's VMMs that are not confined reach what that user does. The same is tried where the user has
-//! been given ids, and each VMM so has a user of its own.
+//! user's VMMs that are not confined reach what that user does. The same is tried where the user
+//! has been given ids, and each VMM so has a user of its own.
 //! Not shown: control groups, which such a daemon has only where somebody gives them to it.
 //! Broken by: a step of the launcher that is taken for root alone.
 

@@ -94,8 +94,8 @@ impl Launcher {
         }
     }
 
-    /// Lets a group among [`OwnIds::Subordinate`] use a file or directory of this process's user, as
-    /// `mode` says. Its owner takes it back by changing the mode.
+    /// Lets a group among [`OwnIds::Subordinate`] use a file or directory of this process's user,
+    /// as `mode` says. Its owner takes it back by changing the mode.
     ///
     /// # Errors
     /// When the kernel refuses it.

@@ -69,7 +69,7 @@ impl SubordinateIds {
                     "`{MAP_USERS}` cannot get its rights here: who started the daemon gave up new \
                      privileges for it (NoNewPrivileges= of a unit)"
                 ),
-                remedy: "start the daemon without that, or run it as root".to_owned(),
+                remedy: "start the daemon without that".to_owned(),
             });
         }
         helper(MAP_USERS)?;
@@ -97,7 +97,7 @@ fn run(program: &str, pid: u32, own: u32, range: IdRange) -> Result<(), NoSubord
     let numbers = [pid, own, own, 1, first, first, count].map(|number| number.to_string());
     let failed = |why: String| NoSubordinateIds {
         problem: format!("`{program} {}` failed: {why}", numbers.join(" ")),
-        remedy: format!("try it for a process in a user namespace: `unshare -U`, then `{program}`"),
+        remedy: format!("check that `{program}` belongs to root and that this user may run it so"),
     };
     let output = Command::new(helper(program)?).args(&numbers).stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(error.to_string()))?;

@@ -347,7 +347,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::fake::config(folder.path(), Limits::default()).unwrap();
         fs::create_dir_all(&config.run_dir).unwrap();
-        let gateway = GatewayProcess::new(&config, Isolation::None);
+        let gateway = GatewayProcess::new(&config, Isolation::None, Users::DAEMONS);
         gateway.running.send_modify(|running| running.listens = true);
         // It has ended, and the daemon does.
         drop(Kept(&gateway.running));
