@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 use forkd_testkit::SOON;
 use forkd_testkit::audit::{descriptors, field, violations_of_img};
 use forkd_types::ByteCount;
+use forkd_vmm::OwnUser;
 use forkd_vmm::qemu::{ConfinedImg, ImgDisks};
 
-const USER: u32 = 0x7000_0000;
+/// The tests run as root.
+const USER: OwnUser = OwnUser { user: 0x7000_0000, lent_to: None };
 const SECRET: &[u8] = b"a secret of the host";
 const DISK: ByteCount = ByteCount::from_mib(4);
 /// All descriptors of one that reads, but does not write.
@@ -73,7 +75,7 @@ fn a_program_that_reads_disks_of_guests_reaches_its_disks_alone() {
     let run = |from: &Path, arguments: [&str; 7], most: ByteCount| -> std::io::Result<()> {
         fs::write(&target, vec![0; DISK.as_usize()]).unwrap();
         let disks = ImgDisks { base: &base, from, to: &target };
-        tool.run(&disks, arguments.map(str::to_owned).into(), USER, None, most)
+        tool.run(&disks, arguments.map(str::to_owned).into(), |_| Some(USER), None, most)
     };
 
     fs::write(&plain, vec![0; DISK.as_usize()]).unwrap();
@@ -164,7 +166,8 @@ fn a_program_that_reads_disks_of_guests_looks_confined_from_outside() {
     let looked = std::thread::scope(|scope| {
         let disks = ImgDisks { base: &base, from: &from, to: &to };
         let tool = &tool;
-        let run = scope.spawn(move || tool.run(&disks, endless(seen), USER, None, ENOUGH));
+        let run =
+            scope.spawn(move || tool.run(&disks, endless(seen), |_| Some(USER), None, ENOUGH));
         let looked = look_until_confined(seen, || run.is_finished());
         if let Some(pid) = child_with(seen) {
             let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();

@@ -12,6 +12,7 @@ mod limits_hold_for_a_vmm_that_was_taken_over;
 mod lying_monitor;
 mod ordinary_user;
 mod prisoner;
+mod subordinate_users_stay_apart_as_long_as_vmms_live;
 mod taken_over_vmm_reaches_nothing;
 mod vmm_of_an_ordinary_user_reaches_nothing;
 mod vmm_that_lies_about_its_disk_is_refused;

@@ -1,6 +1,7 @@
 //! The states of a capture, as types: each step consumes the state before it.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -77,22 +78,22 @@ fn register(uffd: &Userfaultfd, address: u64, length: ByteCount) -> Result<(), U
 }
 
 impl CaptureTarget {
-    /// The guest RAM at `[address, address + length)` of process `pid`.
+    /// The guest RAM at `[address, address + length)` of process `pid`, whose page tables are open.
     ///
     /// # Errors
-    /// When the process's page tables cannot be read, the range not be registered, or the thread
-    /// not be started.
+    /// When the range cannot be registered, or the thread not be started.
     pub fn new(
         pid: Pid,
+        page_tables: File,
         address: u64,
         length: ByteCount,
         protection: WriteProtection,
         features: HostFeatures,
     ) -> Result<Self, CaptureError> {
         let scanner = if features.pagemap_scan {
-            PrivatePageScanner::of(pid)
+            PrivatePageScanner::with(page_tables)
         } else {
-            PrivatePageScanner::with_method(pid, ScanMethod::Words)
+            PrivatePageScanner::with_method(page_tables, ScanMethod::Words)
         };
         let uffd = match protection {
             WriteProtection::Userfaultfd(uffd) => {
@@ -104,7 +105,7 @@ impl CaptureTarget {
         let memory = RemoteMemory::of(pid);
         let source = Source { memory, address, length: length.get(), uffd };
         Ok(Self {
-            scanner: scanner.map_err(CaptureError::Scan)?,
+            scanner,
             features,
             worker: Worker::start(source.clone())?,
             source,

@@ -22,6 +22,7 @@ use forkd_capture::{
     PagesBelow, WriteProtection,
 };
 use forkd_sys::mapping::PrivateMapping;
+use forkd_sys::pagemap::page_tables;
 use forkd_sys::uffd::Userfaultfd;
 use forkd_types::{ByteCount, GuestStopped, PageCount, PageIndex, PageRun};
 
@@ -112,7 +113,8 @@ impl Guest {
     fn target(&self, protection: WriteProtection, features: HostFeatures) -> CaptureTarget {
         let me = rustix::process::getpid();
         let (address, length) = (self.ram.address(), self.ram.length());
-        CaptureTarget::new(me, address, length, protection, features).unwrap()
+        CaptureTarget::new(me, page_tables(me).unwrap(), address, length, protection, features)
+            .unwrap()
     }
 
     fn pause(&self) -> Paused<'_> {
@@ -278,7 +280,14 @@ fn a_capture_looks_only_at_what_was_written_since_the_previous_one() {
     (0..2000).for_each(|page| ram.store(PageIndex::new(page), 0, page + 1));
     let me = rustix::process::getpid();
     let features = HostFeatures::ALL;
-    let target = CaptureTarget::new(me, ram.address(), ram.length(), protection(), features);
+    let target = CaptureTarget::new(
+        me,
+        page_tables(me).unwrap(),
+        ram.address(),
+        ram.length(),
+        protection(),
+        features,
+    );
     let mut target = target.unwrap();
     // Old pages, a fresh one, and none at all.
     for (written, want) in [(vec![], 2000), (vec![7, 900, 3000], 3), (vec![], 0), (vec![3000], 1)] {
@@ -309,7 +318,14 @@ fn memory_that_an_earlier_userfaultfd_is_about_to_let_go_of_is_waited_for() {
         drop(earlier);
     });
     let features = HostFeatures::ALL;
-    let target = CaptureTarget::new(me, ram.address(), ram.length(), protection(), features);
+    let target = CaptureTarget::new(
+        me,
+        page_tables(me).unwrap(),
+        ram.address(),
+        ram.length(),
+        protection(),
+        features,
+    );
     target.unwrap();
     holder.join().unwrap();
 }

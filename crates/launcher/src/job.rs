@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::subordinate::SubordinateIds;
+
 /// The longest packet: the files of a disk with many overlays are named in a job.
 pub(crate) const PACKET_BYTES_MAX: usize = 160 << 10;
 
@@ -75,10 +77,25 @@ pub struct Descriptor {
 /// Who a program is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ids {
-    /// User and group.
-    pub id: u32,
-    /// Groups besides.
-    pub groups: Vec<u32>,
+    /// Its user.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+    /// Groups besides. None: those of the daemon.
+    pub groups: Option<Vec<u32>>,
+}
+
+/// Which users and groups of their own a launcher can give to programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OwnIds {
+    /// None: programs are whoever the daemon is.
+    None,
+    /// Any, and the daemon can give files away.
+    Any,
+    /// Those that the host's administrator has set aside for the daemon's user. Files stay the
+    /// daemon's; [`Launcher::lend`](crate::Launcher::lend) lets a group of these use them.
+    Subordinate(SubordinateIds),
 }
 
 /// A program to be started.
@@ -167,18 +184,29 @@ impl Step {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// First of all, once.
-    Setup(Setup),
+    /// First of all, once. With subordinate ids it asks for its map before it is ready.
+    Setup { setup: Setup, subordinate: Option<SubordinateIds> },
+    /// Its map is written.
+    Mapped,
     /// Start a program.
     Start(Job),
+    /// Let a group use the file that comes along, as `mode` says.
+    Lend { group: u32, mode: u32 },
+    /// Instead of a set-up, and the only one: open the page tables of a process, from within the
+    /// user namespace that comes along.
+    OpenPageTables { pid: i32 },
 }
 
 /// What the launcher answers.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// The root is there. Whether programs can have ids of their own.
-    Ready { own_ids: bool },
+    /// It is in its user namespace, which has no map yet.
+    MapIds,
+    /// The root is there.
+    Ready { own_ids: OwnIds },
+    /// It is done; what was to be opened comes along.
+    Done,
     /// The program began, as this process.
     Started { pid: i32 },
     /// What was refused.

@@ -11,6 +11,10 @@
 //! in less time than the daemon is, and it has one thread, so that what runs between the clone and
 //! the program may be ordinary code. A VMM's parent is the daemon nevertheless.
 //!
+//! Where the daemon is an ordinary user, the launcher is in a user namespace that this user owns.
+//! If the host has set ids aside for the user, they are mapped there, once for each launcher, and
+//! programs have users of their own as with root.
+//!
 //! Guarantees: every step of [`Step`] is taken, in its order, or the program is not started and
 //! the error names the step; the program has exactly the descriptors of its [`Job`]; a launcher
 //! ends with its daemon, and its programs do not.
@@ -26,9 +30,11 @@ mod root;
 pub mod server;
 mod standing;
 mod steps;
+mod subordinate;
 mod without;
 
 pub use client::{Launcher, LauncherConfig};
 pub use error::LaunchError;
-pub use job::{Access, Bind, Descriptor, Ids, Job, Mounted, Place, Setup, Step};
+pub use job::{Access, Bind, Descriptor, Ids, Job, Mounted, OwnIds, Place, Setup, Step};
 pub use libraries::{LibrariesError, needed_by};
+pub use subordinate::{IdRange, NoSubordinateIds, SUBORDINATE_IDS_MIN, SubordinateIds};

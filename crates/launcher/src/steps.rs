@@ -119,10 +119,12 @@ fn set_limits(job: &Job) -> Result<(), Failed> {
 }
 
 fn take_ids(ids: &Ids) -> Result<(), Failed> {
-    let (uid, gid) = (Uid::from_raw(ids.id), Gid::from_raw(ids.id));
-    let groups: Vec<Gid> = ids.groups.iter().map(|&group| Gid::from_raw(group)).collect();
-    let what = || format!("become user {}", ids.id);
-    rustix::thread::set_thread_groups(&groups).map_err(failed(what()))?;
+    let (uid, gid) = (Uid::from_raw(ids.user), Gid::from_raw(ids.group));
+    let what = || format!("become user {}", ids.user);
+    if let Some(groups) = &ids.groups {
+        let groups: Vec<Gid> = groups.iter().map(|&group| Gid::from_raw(group)).collect();
+        rustix::thread::set_thread_groups(&groups).map_err(failed(what()))?;
+    }
     rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(failed(what()))?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(failed(what()))
 }

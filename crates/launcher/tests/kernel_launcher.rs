@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use forkd_launcher::{
-    Access, Bind, Descriptor, Ids, Job, LaunchError, Launcher, LauncherConfig, Mounted, Setup,
-    needed_by,
+    Access, Bind, Descriptor, Ids, Job, LaunchError, Launcher, LauncherConfig, Mounted, OwnIds,
+    Setup, needed_by,
 };
 use landlock::{CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, Scope};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketType};
@@ -61,7 +61,11 @@ fn job(launcher: &Launcher) -> Job {
         binds: Vec::new(),
         host_network: false,
         descriptors_max: Some(1024),
-        ids: launcher.has_own_ids().then(|| Ids { id: USER, groups: Vec::new() }),
+        ids: (launcher.own_ids() == OwnIds::Any).then(|| Ids {
+            user: USER,
+            group: USER,
+            groups: Some(Vec::new()),
+        }),
         threads_max: 64,
         file_bytes_max: None,
         oom_score_adj: 500,
@@ -136,7 +140,7 @@ fn a_program_begins_with_every_step_taken_or_not_at_all() {
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }
-    if launcher.has_own_ids() {
+    if launcher.own_ids() == OwnIds::Any {
         assert_eq!(field("Uid"), [USER.to_string().as_str(); 4].join("\t"));
     }
     assert_eq!(read(pid, "environ"), "ONLY=this\0");

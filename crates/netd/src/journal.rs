@@ -177,7 +177,7 @@ impl Journal {
         }
         let flags = OFlags::NOFOLLOW.bits().cast_signed();
         let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600).custom_flags(flags);
+        options.append(true).create(true).mode(0o644).custom_flags(flags);
         let file = options.open(log_path(&self.folder))?;
         self.bytes = file.metadata()?.len();
         self.file = Some(file);
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(lines[2]["repeated"], 99);
         assert_eq!(lines[2]["port"], 80);
         assert_eq!(lines[0]["outcome"], "refused");
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o133, 0, "nobody else writes");
     }
 
     #[test]

@@ -121,6 +121,8 @@ pub async fn run(options: NetdOptions) -> result::Result<(), NetdError> {
     }
     // Who connects can tell the process that listens (`unix(7)`).
     rustix::net::listen(&socket, BACKLOG).map_err(|errno| NetdError::Listen(errno.into()))?;
+    // Logs are read by the daemon, whose user may be another. The folder says who gets there.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     filter::apply(filtered).map_err(|error| NetdError::Filter(error.to_string()))?;
     let (logs, resolv_conf) = (log_dir.into(), resolv_conf.into());
     let (credentials, directory, totals) = (Arc::default(), Arc::default(), Arc::default());

@@ -26,3 +26,4 @@ pub mod terminal;
 pub mod tsc;
 pub mod uffd;
 pub mod user;
+pub mod user_namespace;

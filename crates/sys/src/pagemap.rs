@@ -107,31 +107,40 @@ impl std::fmt::Debug for PageRegion {
     }
 }
 
+/// Opens the page tables of a process.
+///
+/// # Errors
+/// When `/proc/PID/pagemap` cannot be opened: its owner is the process's user.
+pub fn page_tables(pid: Pid) -> io::Result<File> {
+    File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero()))
+}
+
 impl PrivatePageScanner {
     /// A scanner of process `pid`, with the best method of this kernel.
     ///
     /// # Errors
     /// When `/proc/PID/pagemap` cannot be opened.
     pub fn of(pid: Pid) -> io::Result<Self> {
-        let file = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero()))?;
-        let mut scanner =
-            Self { file, method: ScanMethod::Ioctl, regions: Vec::new(), words: Vec::new() };
+        Ok(Self::with(page_tables(pid)?))
+    }
+
+    /// The same of the process whose page tables are open.
+    #[must_use]
+    pub fn with(page_tables: File) -> Self {
+        let mut scanner = Self::with_method(page_tables, ScanMethod::Ioctl);
         if !scanner.has_ioctl() {
-            scanner.method = ScanMethod::Words;
+            scanner = Self::with_method(scanner.file, ScanMethod::Words);
         }
-        scanner.reserve();
-        Ok(scanner)
+        scanner
     }
 
     /// A scanner that uses `method` whatever the kernel offers; for tests of the fallback.
-    ///
-    /// # Errors
-    /// When `/proc/PID/pagemap` cannot be opened.
-    pub fn with_method(pid: Pid, method: ScanMethod) -> io::Result<Self> {
-        let file = File::open(format!("/proc/{}/pagemap", pid.as_raw_nonzero()))?;
-        let mut scanner = Self { file, method, regions: Vec::new(), words: Vec::new() };
+    #[must_use]
+    pub fn with_method(page_tables: File, method: ScanMethod) -> Self {
+        let mut scanner =
+            Self { file: page_tables, method, regions: Vec::new(), words: Vec::new() };
         scanner.reserve();
-        Ok(scanner)
+        scanner
     }
 
     /// The method in use.
@@ -297,7 +306,7 @@ mod tests {
         let me = rustix::process::getpid();
         let mut ran = 0;
         for method in [ScanMethod::Ioctl, ScanMethod::Words] {
-            let mut scanner = PrivatePageScanner::with_method(me, method).unwrap();
+            let mut scanner = PrivatePageScanner::with_method(page_tables(me).unwrap(), method);
             if method == ScanMethod::Ioctl && !scanner.has_ioctl() {
                 continue;
             }

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use forkd_types::Isolation;
 use forkd_vmm::{Accelerator, qemu};
 
-/// Users of VMMs.
-const USERS: std::ops::RangeInclusive<u32> = 0x7000_0000..=0x7fff_ffff;
+/// Users of VMMs where the daemon is root.
+const USERS: RangeInclusive<u32> = 0x7000_0000..=0x7fff_ffff;
 const NAMESPACES: [&str; 6] = ["ipc", "mnt", "net", "pid", "user", "uts"];
 /// Filters of a VMM: two of the preload library, and QEMU's own, which `qemu-img` has not.
 const FILTERS: &str = "3";
@@ -28,24 +29,39 @@ const EMULATES_QUEUE_EVENTS: (u32, u32) = (8, 2);
 /// must have nothing in common with.
 #[must_use]
 pub fn violations(pid: u32, others: &[u32], level: Isolation) -> Vec<String> {
-    let mut found = of_process(pid, others, level, FILTERS);
+    let users = (level == Isolation::Full).then_some(USERS);
+    let mut found = of_process(pid, others, users, FILTERS);
     if level == Isolation::Full {
         of_cgroups(pid, &mut found);
     }
     found
 }
 
+/// The same of a VMM that has a user of its own, and a group, among `ids`, which were given to a
+/// daemon that is not root and has no cgroups.
+#[must_use]
+pub fn violations_among(pid: u32, others: &[u32], ids: RangeInclusive<u32>) -> Vec<String> {
+    of_process(pid, others, Some(ids), FILTERS)
+}
+
 /// The same of a `qemu-img` that has no cgroup, at the level [`Isolation::Full`].
 #[must_use]
 pub fn violations_of_img(pid: u32, others: &[u32]) -> Vec<String> {
-    of_process(pid, others, Isolation::Full, FILTERS_OF_IMG)
+    of_process(pid, others, Some(USERS), FILTERS_OF_IMG)
 }
 
-fn of_process(pid: u32, others: &[u32], level: Isolation, filters: &str) -> Vec<String> {
-    let mut found = of_threads(pid, level, filters);
+/// `users`: of which it has one to itself, if any.
+fn of_process(
+    pid: u32,
+    others: &[u32],
+    users: Option<RangeInclusive<u32>>,
+    filters: &str,
+) -> Vec<String> {
+    let has_own = users.is_some();
+    let mut found = of_threads(pid, users, filters);
     let user = |pid: u32| field(Path::new(&format!("/proc/{pid}")), "Uid");
     for other in others {
-        if level == Isolation::Full && user(*other) == user(pid) {
+        if has_own && user(*other) == user(pid) {
             found.push(format!("its user is that of process {other}"));
         }
         for namespace in NAMESPACES {
@@ -56,18 +72,18 @@ fn of_process(pid: u32, others: &[u32], level: Isolation, filters: &str) -> Vec<
         }
     }
     of_mounts(pid, &mut found);
-    of_limits(pid, level, &mut found);
+    of_limits(pid, has_own, &mut found);
     found.sort();
     found.dedup();
     found
 }
 
 /// What threads of a VMM have that they may not have.
-fn of_threads(pid: u32, level: Isolation, wanted: &str) -> Vec<String> {
+fn of_threads(pid: u32, users: Option<RangeInclusive<u32>>, wanted: &str) -> Vec<String> {
     each_thread(pid, |thread, found| {
         of_thread(thread, found);
-        if level == Isolation::Full {
-            of_ids(thread, found);
+        if let Some(users) = &users {
+            of_ids_among(thread, users, found);
         }
         let filters = field(thread, "Seccomp_filters");
         if filters != wanted {
@@ -111,9 +127,13 @@ pub fn of_thread(thread: &Path, found: &mut Vec<String>) {
 
 /// Whether a thread has a user and a group as only VMMs and the gateway have them.
 pub fn of_ids(thread: &Path, found: &mut Vec<String>) {
+    of_ids_among(thread, &USERS, found);
+}
+
+fn of_ids_among(thread: &Path, among: &RangeInclusive<u32>, found: &mut Vec<String>) {
     for name in ["Uid", "Gid"] {
         let ids = field(thread, name);
-        let in_range = |id: &str| id.parse().is_ok_and(|id| USERS.contains(&id));
+        let in_range = |id: &str| id.parse().is_ok_and(|id| among.contains(&id));
         if !ids.split_whitespace().all(in_range) {
             found.push(format!("{name} is {ids}"));
         }
@@ -186,7 +206,7 @@ fn of_mounts(pid: u32, found: &mut Vec<String>) {
     }
 }
 
-fn of_limits(pid: u32, level: Isolation, found: &mut Vec<String>) {
+fn of_limits(pid: u32, has_own_user: bool, found: &mut Vec<String>) {
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("the VMM runs");
     let hard = |name: &str| -> Option<u64> {
         let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
@@ -199,7 +219,7 @@ fn of_limits(pid: u32, level: Isolation, found: &mut Vec<String>) {
         ("Max open files", 1024),
     ] {
         // Processes are counted for a user, so others would count too where they share one.
-        let holds = name != "Max processes" || level == Isolation::Full;
+        let holds = name != "Max processes" || has_own_user;
         if holds && hard(name).is_none_or(|limit| limit > most) {
             found.push(format!("{name} is {:?}", hard(name)));
         }

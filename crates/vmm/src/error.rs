@@ -49,6 +49,12 @@ pub enum VmmError {
     /// The VMM could not be confined, so it was not started.
     #[error("the VMM was not started, because it could not be confined")]
     Confine(#[from] LaunchError),
+    /// Another process has the user that only this VMM may have.
+    #[error("the VMM was not started, because another process has its user, {user}")]
+    UserInUse {
+        /// The user.
+        user: u32,
+    },
     /// The VMM process ended.
     #[error("the VMM is gone ({during}); its last words: {last_words}")]
     Gone {

@@ -173,13 +173,26 @@ pub struct Confinement {
     pub jail: Option<Jail>,
 }
 
+/// A user and a group of a confined program that nobody else has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnUser {
+    /// The user.
+    pub user: u32,
+    /// The group, where the daemon cannot give files away: they stay its own, and it lends them to
+    /// this group. None: the group has the number of the user, and files become that user's.
+    pub lent_to: Option<u32>,
+}
+
 /// What a VMM sees of the host: a root directory with its own files alone, in namespaces of its
 /// own, without capabilities, and with few system calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Jail {
-    /// The user and group that it runs as, which nobody else has. None: those of the daemon, in a
-    /// user namespace of its own.
+    /// The user that it runs as, which nobody else has. None: that of the daemon, in a user
+    /// namespace of its own.
     pub user: Option<u32>,
+    /// See [`OwnUser::lent_to`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lent_to: Option<u32>,
     /// A directory of its own with a link to each overlay of its disk, on the file system that the
     /// overlays are on.
     pub overlays: PathBuf,
@@ -194,6 +207,12 @@ impl Jail {
     #[must_use]
     pub fn isolation(&self) -> Isolation {
         if self.user.is_some() { Isolation::Full } else { Isolation::Namespaces }
+    }
+
+    /// Who it runs as, if that is not the daemon's user.
+    #[must_use]
+    pub fn own_user(&self) -> Option<OwnUser> {
+        self.user.map(|user| OwnUser { user, lent_to: self.lent_to })
     }
 }
 

@@ -69,6 +69,12 @@ pub trait Vm: fmt::Debug + Send {
     /// Where guest RAM is.
     fn ram(&self) -> GuestRam;
 
+    /// Opens the page tables of the process that has guest RAM.
+    ///
+    /// # Errors
+    /// When the host does not permit it, or the process has ended.
+    fn page_tables(&mut self) -> Result<File, VmmError>;
+
     /// Creates a userfaultfd over the VMM's address space.
     ///
     /// # Errors

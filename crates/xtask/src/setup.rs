@@ -31,15 +31,16 @@ const PACKAGES: &[(&str, &str)] = &[
     ("qemu-utils", "qemu-img makes disk overlays"),
     ("strace", "a test compares system calls with the systemd unit"),
     ("systemd", "systemd-analyze verifies the systemd unit in a test"),
+    (
+        "uidmap",
+        "users of their own for VMMs of a user other than root, and mmdebstrap without root",
+    ),
     ("xz-utils", "guest kernel modules may be compressed"),
     ("zstd", "guest kernel modules may be compressed"),
 ];
 
 /// Those of them that only a build of the programs needs.
 const COMPILERS: [&str; 2] = ["gcc", "libc6-dev"];
-
-/// Packages that only a user other than root needs.
-const PACKAGES_WITHOUT_ROOT: &[(&str, &str)] = &[("uidmap", "user namespace for mmdebstrap")];
 
 /// Programs that the tests of the SDKs need: each with its package, and what it is for. They may be
 /// there without their package.
@@ -74,11 +75,7 @@ fn programs_not_in(folders: &[PathBuf]) -> Vec<&'static str> {
 
 /// Installs what is missing.
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
-    let is_root = rustix::process::geteuid().is_root();
-    let mut wanted: Vec<&str> = PACKAGES.iter().map(|(name, _)| *name).collect();
-    if !is_root {
-        wanted.extend(PACKAGES_WITHOUT_ROOT.iter().map(|(name, _)| *name));
-    }
+    let wanted: Vec<&str> = PACKAGES.iter().map(|(name, _)| *name).collect();
     if std::env::consts::ARCH != "x86_64" {
         bail!("forkd runs on x86_64 hosts only, this is {}", std::env::consts::ARCH);
     }
@@ -201,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_package_says_what_it_is_for() {
-        let packages = PACKAGES.iter().chain(PACKAGES_WITHOUT_ROOT).copied();
+        let packages = PACKAGES.iter().copied();
         let programs = PROGRAMS_FOR_SDKS.iter().map(|(_, package, purpose)| (*package, *purpose));
         for (name, purpose) in packages.chain(programs) {
             assert!(!purpose.is_empty(), "{name}");

@@ -45,7 +45,7 @@ impl Engine {
     pub async fn open(config: EngineConfig) -> Result<Self, EngineError> {
         let files = open_directories(&config)?;
         let host = Host::open(&config).await?;
-        let gateway = Arc::new(GatewayProcess::new(&config, host.isolation));
+        let gateway = Arc::new(GatewayProcess::new(&config, host.isolation, host.users));
         let engine = Self::open_on(config, files, host, Arc::clone(&gateway) as _).await?;
         let background = engine.background.clone();
         engine.background.spawn(async move {
@@ -90,7 +90,8 @@ impl Engine {
         });
         let networks = Arc::new(Networks::open(gateway, &config)?);
         let (limits, run_dir) = (config.limits, config.run_dir.clone());
-        let sandboxes = Sandboxes::new(limits, Arc::clone(&events), registry, files, run_dir);
+        let sandboxes =
+            Sandboxes::new(limits, Arc::clone(&events), registry, files, run_dir, host.users);
         let branches = Branches::new(
             &config,
             Arc::clone(&snapshots),

@@ -23,7 +23,7 @@ pub(crate) use self::gateway::FakeGateway;
 pub use self::gateway::Ports;
 pub use self::guest::{Guests, serve};
 use crate::facade::open_directories;
-use crate::host::{Chosen, Host};
+use crate::host::{Chosen, Host, Users};
 use crate::{AcceleratorChoice, Engine, EngineConfig, EngineError, IsolationPolicy, Limits};
 
 /// The one image that there is.
@@ -79,7 +79,8 @@ pub async fn open(
     };
     let driver = Arc::clone(driver) as _;
     let (accelerator, isolation) = (Accelerator::Tcg, Isolation::None);
-    let chosen = Chosen { accelerator, driver, identity, isolation };
+    let users = Users::DAEMONS;
+    let chosen = Chosen { accelerator, driver, identity, isolation, users };
     let gateway = Arc::new(FakeGateway::with(Arc::clone(ports)));
     Engine::open_on(config.clone(), files, Host::with(config, chosen)?, gateway).await
 }

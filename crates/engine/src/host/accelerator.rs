@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::agent_port::connect_agent;
 use super::confine::Confiner;
 use super::images::Images;
-use super::isolation::{isolated, jail};
+use super::isolation::{Users, isolated, jail, users_of};
 use crate::background::blocking;
 use crate::{AcceleratorChoice, EngineConfig, EngineError};
 
@@ -42,6 +42,7 @@ pub(crate) struct Chosen {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) identity: MachineIdentity,
     pub(crate) isolation: Isolation,
+    pub(crate) users: Users,
 }
 
 /// Chooses as configured.
@@ -69,8 +70,9 @@ pub(super) async fn choose(config: &EngineConfig) -> Result<Chosen, EngineError>
         accelerator: accelerator.name().to_owned(),
         cpu_model: qemu::cpu_model(accelerator).to_owned(),
     };
+    let users = users_of(&tools);
     let driver = Arc::new(qemu::Qemu::new(tools));
-    Ok(Chosen { accelerator, driver, identity, isolation })
+    Ok(Chosen { accelerator, driver, identity, isolation, users })
 }
 
 /// The programs that a VMM is started with.
@@ -139,6 +141,7 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
     let (tools, isolation) = isolated(config, tools(config, kvm), kvm)?;
     let files = Jail {
         user: None,
+        lent_to: None,
         overlays: directory.join("overlays"),
         overlay_store: directory.clone(),
         device_state: directory.join("state"),
@@ -146,7 +149,8 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
     let confiner = Confiner::open(config, isolation)?;
     let id = SandboxId::random();
     let limits = confiner.limits(None, PROBE_MEMORY, PROBE_VCPUS);
-    let confinement = confiner.confinement(&id, limits, None, jail(isolation, &id, files));
+    let jail = jail(isolation, users_of(&tools).of_probe(), files);
+    let confinement = confiner.confinement(&id, limits, None, jail);
     let spec = VmSpec {
         accelerator: kvm,
         memory: PROBE_MEMORY,

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use forkd_launcher::NoSubordinateIds;
 use forkd_sys::confine::try_network_namespace;
 use forkd_sys::mapping::PrivateMapping;
 use forkd_sys::pagemap::{AddressRange, PrivatePageScanner, ScanMethod, Swapped};
@@ -172,15 +173,32 @@ pub struct NotIsolated {
     pub remedy: String,
 }
 
+/// How far VMMs are isolated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    /// So far.
+    pub level: Isolation,
+    /// What keeps VMMs from users of their own, where the daemon's user is not root.
+    pub no_own_users: Option<NotIsolated>,
+}
+
 /// How far VMMs of this configuration can be isolated, whatever its policy. The empty `directory`
 /// stays empty.
 ///
 /// # Errors
 /// When they cannot.
-pub fn try_isolation(config: &EngineConfig, directory: &Path) -> Result<Isolation, NotIsolated> {
+pub fn try_isolation(config: &EngineConfig, directory: &Path) -> Result<Reached, NotIsolated> {
     let (launcher, root) = (config.launcher.clone(), directory.to_owned());
     let tools = qemu::with_launcher(emulating(config), launcher, Accelerator::Tcg, root);
-    tools.map(|tools| reached_by(&tools)).map_err(|error| match error.not_permitted() {
+    let reached = |tools: VmmTools| {
+        let why = tools.launcher.as_ref().and_then(|launcher| launcher.why_no_ids().cloned());
+        let no_own_users = why.map(|why| {
+            let NoSubordinateIds { problem, remedy } = why;
+            NotIsolated { problem, remedy }
+        });
+        Reached { level: reached_by(&tools), no_own_users }
+    };
+    tools.map(reached).map_err(|error| match error.not_permitted() {
         Some((problem, remedy)) => NotIsolated { problem, remedy: remedy.to_owned() },
         None => NotIsolated {
             problem: describe(&error),

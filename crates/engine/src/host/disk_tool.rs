@@ -10,7 +10,7 @@ use forkd_vmm::qemu::{ConfinedImg, ImgDisks};
 use forkd_vmm::{CgroupLimits, VmmError};
 
 use super::confine::Confiner;
-use super::isolation::TOOL_USER;
+use super::isolation::Users;
 use crate::{EngineConfig, describe};
 
 /// What `qemu-img` may use: it keeps a few MiB of tables of each disk.
@@ -82,6 +82,7 @@ impl CopyOverlay for Copier<'_> {
         let disks = ImgDisks { base: copy.base, from: copy.from, to: copy.to };
         let cgroup = confiner.cgroup(&SandboxId::random(), LIMITS);
         let file_max = confiner.file_max(Some(self.disk));
-        tool.run(&disks, seen.arguments(), TOOL_USER, cgroup.as_ref(), file_max)
+        let user = |ids| Users::of(ids).of_tools();
+        tool.run(&disks, seen.arguments(), user, cgroup.as_ref(), file_max)
     }
 }

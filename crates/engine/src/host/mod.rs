@@ -32,8 +32,8 @@ pub(crate) use accelerator::Chosen;
 pub use accelerator::{ProbeVerdict, probe_kvm};
 pub(crate) use agent_port::connect_agent;
 pub use checks::{
-    CgroupSupport, NotIsolated, WriteProtection, images, missing_commands, qemu, try_isolation,
-    try_limits, try_network, try_page_scan, try_write_protection,
+    CgroupSupport, NotIsolated, Reached, WriteProtection, images, missing_commands, qemu,
+    try_isolation, try_limits, try_network, try_page_scan, try_write_protection,
 };
 pub(crate) use confine::{disk_max, file_max};
 pub(crate) use disk_tool::DiskTool;
@@ -42,7 +42,7 @@ pub(crate) use identity::{
 };
 pub(crate) use image::Image;
 pub(crate) use images::Images;
-pub(crate) use isolation::{GATEWAY_USER, has_free_user};
+pub(crate) use isolation::Users;
 pub(crate) use memory::is_short_of_memory;
 pub use memory::{MEMORY_COMFORTABLE, available_memory};
 pub(crate) use state::Host;

@@ -13,7 +13,7 @@ use super::accelerator::Chosen;
 use super::confine::Confiner;
 use super::disk_tool::DiskTool;
 use super::images::Images;
-use super::isolation::jail;
+use super::isolation::{Users, jail};
 use super::processor;
 use crate::{EngineConfig, EngineError};
 
@@ -30,6 +30,8 @@ pub(crate) struct Host {
     pub(crate) disk_tool: Arc<DiskTool>,
     /// How far new VMMs are kept from this host.
     pub(crate) isolation: Isolation,
+    /// Who they run as.
+    pub(crate) users: Users,
     /// Bounds how many children load at the same time.
     pub(crate) starting: Semaphore,
 }
@@ -53,6 +55,7 @@ impl Host {
             confiner,
             disk_tool: Arc::new(disk_tool),
             isolation: chosen.isolation,
+            users: chosen.users,
             starting: Semaphore::new(limit::CHILDREN_STARTING_MAX),
         })
     }
@@ -72,11 +75,12 @@ impl Host {
     fn jail_of(&self, id: &SandboxId, files: &StoreFiles) -> Option<Jail> {
         let all = Jail {
             user: None,
+            lent_to: None,
             overlays: files.overlay_links(id),
             overlay_store: files.overlays(),
             device_state: files.vm_directory(id),
         };
-        jail(self.isolation, id, all)
+        jail(self.isolation, self.users.of_vmm(id), all)
     }
 
     /// What an artifact of this host needs of another, and the reverse.

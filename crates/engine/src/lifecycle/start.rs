@@ -76,7 +76,14 @@ impl Lifecycle {
         self.host.require_compatible(&row)?;
         let shape = self.shape_of(&row, &options).await?;
         let standby = self.standby.claim(&shape);
-        let id = standby.as_ref().map_or_else(|| self.sandboxes.new_id(), |it| it.id.clone());
+        let (id, _reserved) = match &standby {
+            // It keeps its id until then.
+            Some(standby) => (standby.id.clone(), None),
+            None => {
+                let reserved = self.sandboxes.reserve_id();
+                (reserved.id().clone(), Some(reserved))
+            }
+        };
         let span = tracing::info_span!("start", sandbox = %id, snapshot = %tag);
         let sandbox = Sandbox {
             hostname: id.to_string(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_store::{LayerWriter, SnapshotManifest};
-use forkd_types::{LayerId, OperationId, OverlayId, SandboxId, SnapshotStatus, limit};
+use forkd_types::{LayerId, OperationId, OverlayId, SnapshotStatus, limit};
 use forkd_vmm::{Confinement, Disk, PausePlan, RamBacking, Start, Vm, VmSpec};
 use tracing::Instrument as _;
 
@@ -19,6 +19,7 @@ use crate::background::blocking;
 use crate::guest::{ExecRequest, GuestAgent};
 use crate::host::{Image, connect_agent};
 use crate::operation::{OperationKind, Running, Subject};
+use crate::sandboxes::ReservedId;
 use crate::snapshots::Inherited;
 use crate::{EngineError, ProgressSink, TemplateImage, TemplateRequest};
 
@@ -99,13 +100,13 @@ impl Lifecycle {
         let create = || LayerWriter::create(files, request.size.memory(), request.size.memory());
         let ram = files.with_room(create)?;
         let mut leftovers =
-            Leftovers { lifecycle: self, id: self.sandboxes.new_id(), overlay: None };
+            Leftovers { lifecycle: self, id: self.sandboxes.reserve_id(), overlay: None };
         if let Some((_, bytes)) = &image.root_disk {
             leftovers.overlay = Some(files.create_overlay(*bytes)?);
         }
         let (image_name, image_hash) = (image.name.clone(), image.content_hash.clone());
         let spec = self.spec_of(request, image, ram.path(), &leftovers)?;
-        let device_state = self.sandboxes.new_vm_directory(&leftovers.id)?.join("device-state");
+        let device_state = self.sandboxes.new_vm_directory(leftovers.id.id())?.join("device-state");
         let driver = Arc::clone(&self.host.driver);
         let vm = blocking(move || driver.start(spec)).await??;
         steps.begin("boot the guest")?;
@@ -182,7 +183,7 @@ impl Lifecycle {
         let limits = self.host.confiner.limits(None, request.size.memory(), request.size.vcpus());
         let files = &self.snapshots.files;
         let disk_bytes = disk.as_ref().map(|((_, bytes), _)| *bytes);
-        let confinement = self.host.confinement_of(&leftovers.id, limits, disk_bytes, files);
+        let confinement = self.host.confinement_of(leftovers.id.id(), limits, disk_bytes, files);
         // Its RAM is a file too.
         let file_max = confinement.file_max.map(|max| max.max(request.size.memory()));
         Ok(VmSpec {
@@ -192,7 +193,7 @@ impl Lifecycle {
             ram: RamBacking::File(ram),
             disk: disk.map(|((base, _), overlay)| Disk::new(base, [overlay])),
             network_device: true,
-            directory: self.sandboxes.new_run_directory(&leftovers.id)?,
+            directory: self.sandboxes.new_run_directory(leftovers.id.id())?,
             boot: image.boot,
             start: Start::Boot,
             deadlines: self.host.deadlines,
@@ -250,16 +251,16 @@ impl Steps<'_> {
 /// What a build leaves in directories, removed when this is dropped.
 struct Leftovers<'a> {
     lifecycle: &'a Lifecycle,
-    id: SandboxId,
+    id: ReservedId,
     /// Removed unless it becomes part of the snapshot.
     overlay: Option<OverlayId>,
 }
 
 impl Drop for Leftovers<'_> {
     fn drop(&mut self) {
-        self.lifecycle.sandboxes.remove_run_directory(&self.id);
+        self.lifecycle.sandboxes.remove_run_directory(self.id.id());
         let files = &self.lifecycle.snapshots.files;
-        files.remove_vm_directory(&self.id);
+        files.remove_vm_directory(self.id.id());
         if let Some(id) = &self.overlay {
             files.remove_overlay(id);
         }

@@ -6,15 +6,16 @@
 //! ```
 //!
 //! Where VMMs are confined, the gateway is too: it has a root with this directory and its own
-//! libraries alone, no capabilities, and where they have users of their own, so has it. It is in
-//! the host's network. Its system calls it filters itself.
+//! libraries alone, no capabilities, and where they have users of their own, so has it: then its
+//! logs belong to that user, or where the daemon is not root, the directories to the daemon, who
+//! lends them to its group. It is in the host's network. Its system calls it filters itself.
 //!
 //! Guarantees: it is confined as far as VMMs are, or it is not started.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -24,11 +25,12 @@ use forkd_launcher::{
 use forkd_netd_protocol::{LOG_BYTES_MAX, register};
 use forkd_store::private_directory;
 use forkd_types::{Isolation, SandboxId};
+use forkd_vmm::OwnUser;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 use tokio::process::Command;
 
 use crate::EngineConfig;
-use crate::host::GATEWAY_USER;
+use crate::host::Users;
 
 /// Where the directory is in the gateway's root.
 const SEEN_AS: &str = "/netd";
@@ -41,6 +43,8 @@ const LOGS: &str = "logs";
 const MMAP_THRESHOLD: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "131072");
 /// One for each processor, and those of other daemons on this host.
 const THREADS_MAX: u32 = 8192;
+/// Its group passes and is that of all within; the owner does what it wants.
+const LENT_FOLDER: u32 = 0o2711;
 /// A gateway that ends takes all connections with it; it is small.
 const OOM_SCORE_ADJ: i32 = 0;
 
@@ -65,16 +69,18 @@ pub(super) struct GatewayHome {
     launcher: PathBuf,
     run_dir: PathBuf,
     isolation: Isolation,
+    users: Users,
 }
 
 impl GatewayHome {
     /// For a daemon whose VMMs are isolated so.
-    pub(super) fn new(config: &EngineConfig, isolation: Isolation) -> Self {
+    pub(super) fn new(config: &EngineConfig, isolation: Isolation, users: Users) -> Self {
         Self {
             program: config.gateway.clone(),
             launcher: config.launcher.clone(),
             run_dir: config.run_dir.clone(),
             isolation,
+            users,
         }
     }
 
@@ -111,9 +117,13 @@ impl GatewayHome {
     pub(super) fn make_log_folder(&self, sandbox: &SandboxId) -> io::Result<()> {
         let folder = log_folder(&self.run_dir, sandbox);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        match self.isolation {
-            Isolation::Full => chown(&folder, Some(GATEWAY_USER), Some(GATEWAY_USER)),
-            Isolation::Namespaces | Isolation::None => Ok(()),
+        match self.users.of_gateway() {
+            Some(OwnUser { user, lent_to: None }) => chown(&folder, Some(user), Some(user)),
+            // One that was made in a directory that is lent to a gateway is lent to it, too.
+            _ if fs::metadata(&folder)?.gid() != rustix::process::getegid().as_raw() => {
+                fs::set_permissions(&folder, fs::Permissions::from_mode(0o770))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -141,17 +151,21 @@ impl GatewayHome {
         let program = self.launcher.clone();
         let launcher =
             Launcher::start(LauncherConfig { program, setup }).map_err(io::Error::other)?;
-        let own_ids = self.isolation == Isolation::Full;
-        if own_ids && !launcher.has_own_ids() {
-            return Err(io::Error::other("the gateway cannot have a user of its own"));
+        if Users::of(launcher.own_ids()) != self.users {
+            return Err(io::Error::other("the gateway cannot have the user that it should have"));
+        }
+        if let Some(OwnUser { lent_to: Some(group), .. }) = self.users.of_gateway() {
+            let logs = File::open(log_folders(&self.run_dir))?;
+            // What is made in it later has its group.
+            launcher.lend(logs.as_fd(), group, LENT_FOLDER).map_err(io::Error::other)?;
         }
         let null = File::options().read(true).write(true).open("/dev/null")?;
         let fds = [socket.as_fd(), null.as_fd(), words.as_fd()];
-        let pid = launcher.launch(self.job(own_ids), &fds).map_err(io::Error::other)?;
+        let pid = launcher.launch(self.job(), &fds).map_err(io::Error::other)?;
         collect(pid)
     }
 
-    fn job(&self, own_ids: bool) -> Job {
+    fn job(&self) -> Job {
         let mut arguments = arguments(Path::new(SEEN_AS));
         arguments.push("--filtered".to_owned());
         Job {
@@ -170,7 +184,11 @@ impl GatewayHome {
                 mounted: Mounted::Data,
             }],
             host_network: true,
-            ids: own_ids.then(|| Ids { id: GATEWAY_USER, groups: Vec::new() }),
+            ids: self.users.of_gateway().map(|own| Ids {
+                user: own.user,
+                group: own.lent_to.unwrap_or(own.user),
+                groups: Some(Vec::new()),
+            }),
             descriptors_max: None,
             threads_max: THREADS_MAX,
             file_bytes_max: Some(2 * LOG_BYTES_MAX),

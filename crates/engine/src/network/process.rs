@@ -26,6 +26,7 @@ use super::home::{GatewayHome, log_folder};
 use super::{CredentialFiles, Gateway, VmLink};
 use crate::EngineConfig;
 use crate::background::blocking;
+use crate::host::Users;
 
 /// From its start until it listens: milliseconds on an idle host.
 const START_DEADLINE: Duration = Duration::from_secs(20);
@@ -67,11 +68,11 @@ pub(crate) struct GatewayProcess {
 
 impl GatewayProcess {
     /// For the daemon with this configuration, whose VMMs are isolated so. None is started yet.
-    pub(crate) fn new(config: &EngineConfig, isolation: Isolation) -> Self {
+    pub(crate) fn new(config: &EngineConfig, isolation: Isolation, users: Users) -> Self {
         let (sender, receiver) = mpsc::channel(NOTICES_QUEUED);
         Self {
             notices: (sender, Mutex::new(receiver)),
-            home: Arc::new(GatewayHome::new(config, isolation)),
+            home: Arc::new(GatewayHome::new(config, isolation, users)),
             client: Client::new(socket_in(&config.run_dir)),
             run_dir: config.run_dir.clone(),
             running: watch::Sender::default(),
@@ -346,7 +347,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::fake::config(folder.path(), Limits::default()).unwrap();
         fs::create_dir_all(&config.run_dir).unwrap();
-        let gateway = GatewayProcess::new(&config, Isolation::None);
+        let gateway = GatewayProcess::new(&config, Isolation::None, Users::DAEMONS);
         gateway.running.send_modify(|running| running.listens = true);
         // It has ended, and the daemon does.
         drop(Kept(&gateway.running));

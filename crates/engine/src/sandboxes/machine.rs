@@ -92,9 +92,15 @@ impl Machine {
             }
             (false, Protection::IfPossible) => WriteProtection::Unavailable,
         };
-        let ram = self.vm.ram();
-        let target =
-            CaptureTarget::new(ram.pid, ram.address, ram.length, write_protection, features)?;
+        let (ram, page_tables) = (self.vm.ram(), self.vm.page_tables()?);
+        let target = CaptureTarget::new(
+            ram.pid,
+            page_tables,
+            ram.address,
+            ram.length,
+            write_protection,
+            features,
+        )?;
         let below = Chain::new(&snapshots.files, snapshots.open_chain(&self.origin.layers)?)?;
         Ok(WatchedMemory { target, below })
     }

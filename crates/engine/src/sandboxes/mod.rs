@@ -42,4 +42,4 @@ pub(crate) use record::{DiskRecord, MachineRecord, listed, recorded_cgroup};
 pub(crate) use request::{BranchOrder, Request};
 pub(crate) use standby::{Standby, StandbyVmm};
 pub use standby::{StandbyKind, StandbyUsage};
-pub(crate) use state::{Sandboxes, remove_run_directory};
+pub(crate) use state::{ReservedId, Sandboxes, remove_run_directory};

@@ -16,7 +16,7 @@ use forkd_types::{ByteCount, OverlayId, SandboxId, StandbyStatus};
 use forkd_vmm::Vm;
 use tokio::sync::Notify;
 
-use super::{Demand, Sandboxes, Shape, Step};
+use super::{Demand, ReservedId, Sandboxes, Shape, Step};
 use crate::guest::GuestAgent;
 use crate::host::{is_short_of_memory, process_number};
 use crate::snapshots::Files;
@@ -194,6 +194,8 @@ pub(crate) struct StandbyVmm {
     given_away: bool,
     sandboxes: Arc<Sandboxes>,
     files: Arc<Files>,
+    /// Until the process is gone, or its sandbox is there.
+    _reserved: ReservedId,
 }
 
 impl fmt::Debug for StandbyVmm {
@@ -205,9 +207,11 @@ impl fmt::Debug for StandbyVmm {
 impl StandbyVmm {
     /// One that is not started yet, with an id.
     pub(crate) fn reserve(shape: Shape, sandboxes: Arc<Sandboxes>, files: Arc<Files>) -> Self {
-        let id = sandboxes.reserve_id();
+        let reserved = sandboxes.reserve_id();
+        let id = reserved.id().clone();
         let (vm, agent, overlay) = (None, None, None);
-        Self { id, shape, vm, agent, overlay, given_away: false, sandboxes, files }
+        let given_away = false;
+        Self { id, shape, vm, agent, overlay, given_away, sandboxes, files, _reserved: reserved }
     }
 
     fn is_dead(&self) -> bool {
@@ -224,7 +228,6 @@ impl StandbyVmm {
 
 impl Drop for StandbyVmm {
     fn drop(&mut self) {
-        self.sandboxes.release_id(&self.id);
         if self.given_away {
             return;
         }

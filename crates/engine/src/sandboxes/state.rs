@@ -13,7 +13,7 @@ use super::record::row_of;
 use super::{Admission, Limits, Machine, SandboxHandle};
 use crate::EngineError;
 use crate::events::EventLog;
-use crate::host::{has_free_user, process_number, process_started};
+use crate::host::{Users, process_number, process_started};
 use crate::network::log_folder;
 use crate::snapshots::Files;
 
@@ -21,8 +21,10 @@ use crate::snapshots::Files;
 #[derive(Debug)]
 pub(crate) struct Sandboxes {
     all: Mutex<BTreeMap<SandboxId, Arc<SandboxHandle>>>,
-    /// Ids of VMMs that have no sandbox yet.
+    /// Ids of VMMs that have no sandbox, or none yet.
     reserved: Mutex<BTreeSet<SandboxId>>,
+    /// Who VMMs run as.
+    users: Users,
     pub(crate) admission: Arc<Admission>,
     pub(crate) events: Arc<EventLog>,
     registry: Arc<Registry>,
@@ -38,50 +40,46 @@ impl Sandboxes {
         registry: Arc<Registry>,
         files: Arc<Files>,
         run_dir: PathBuf,
+        users: Users,
     ) -> Arc<Self> {
         let admission = Admission::new(limits);
         let (all, reserved) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { all, reserved, admission, events, registry, files, run_dir })
+        Arc::new(Self { all, reserved, users, admission, events, registry, files, run_dir })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Arc<SandboxHandle>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An id for a new sandbox, whose VMM has a user that no other one has.
-    pub(crate) fn new_id(&self) -> SandboxId {
-        self.free_id(&self.reserved())
+    /// An id for a new VMM, which has a user that no other one has.
+    pub(crate) fn reserve_id(self: &Arc<Self>) -> ReservedId {
+        loop {
+            let reserved = self.try_reserve();
+            // Looked at when nobody else here can draw it any more.
+            if !self.users.are_in_use(reserved.id()) {
+                return reserved;
+            }
+        }
+    }
+
+    fn try_reserve(self: &Arc<Self>) -> ReservedId {
+        let mut reserved = self.reserved();
+        let all = self.lock();
+        let id = loop {
+            let id = SandboxId::random();
+            if self.users.are_free(&id, all.keys().chain(reserved.iter())) {
+                break id;
+            }
+        };
+        drop(all);
+        reserved.insert(id.clone());
+        ReservedId { id, sandboxes: Arc::clone(self) }
     }
 
     fn reserved(&self) -> MutexGuard<'_, BTreeSet<SandboxId>> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn free_id(&self, reserved: &BTreeSet<SandboxId>) -> SandboxId {
-        let all = self.lock();
-        loop {
-            let id = SandboxId::random();
-            // Ids that begin alike follow each other.
-            let next = all.range(&id..).next().map(|(id, _)| id);
-            let before = all.range(..&id).next_back().map(|(id, _)| id);
-            if has_free_user(&id, [next, before].into_iter().flatten().chain(reserved)) {
-                return id;
-            }
-        }
-    }
-
-    /// The same for a sandbox that may come later.
-    pub(crate) fn reserve_id(&self) -> SandboxId {
-        let mut reserved = self.reserved();
-        let id = self.free_id(&reserved);
-        reserved.insert(id.clone());
-        id
-    }
-
-    /// The sandbox with a reserved id is there, or will never be.
-    pub(crate) fn release_id(&self, id: &SandboxId) {
-        self.reserved().remove(id);
-    }
     pub(crate) fn all(&self) -> Vec<Arc<SandboxHandle>> {
         self.lock().values().cloned().collect()
     }
@@ -172,6 +170,25 @@ impl Sandboxes {
     /// Where overlays lie, in the given order.
     pub(crate) fn overlay_paths(&self, overlays: &[OverlayId]) -> Vec<PathBuf> {
         overlays.iter().map(|id| self.files.overlay(id)).collect()
+    }
+}
+
+/// An id whose user no other VMM gets. It is kept until the VMM is gone, or its sandbox is there.
+#[derive(Debug)]
+pub(crate) struct ReservedId {
+    id: SandboxId,
+    sandboxes: Arc<Sandboxes>,
+}
+
+impl ReservedId {
+    pub(crate) fn id(&self) -> &SandboxId {
+        &self.id
+    }
+}
+
+impl Drop for ReservedId {
+    fn drop(&mut self) {
+        self.sandboxes.reserved().remove(&self.id);
     }
 }
 

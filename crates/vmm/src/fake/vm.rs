@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forkd_sys::pagemap::page_tables;
 use forkd_sys::uffd::Userfaultfd;
 use forkd_types::ByteCount;
 use rustix::process::Pid;
@@ -128,6 +129,11 @@ impl Vm for FakeVm {
         let pid = rustix::process::getpid();
         let address = self.machine.ram().map_or(0, |ram| ram.address());
         GuestRam { pid, address, length: self.spec.memory }
+    }
+
+    fn page_tables(&mut self) -> Result<File, VmmError> {
+        let opened = page_tables(self.ram().pid);
+        opened.map_err(|source| VmmError::file("open the page tables of", "itself", source))
     }
 
     fn userfaultfd(&mut self) -> Result<Userfaultfd, VmmError> {

@@ -8,8 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forkd_launcher::Launcher;
 use qapi::qmp;
 use rustix::process::Pid;
 
@@ -29,6 +31,7 @@ impl QemuVm {
         pid: Pid,
         ram_address: u64,
         state: RunState,
+        launcher: Option<Arc<Launcher>>,
     ) -> Result<Self, VmmError> {
         let process = Process::adopt(pid, &spec)?;
         let deadline = spec.deadlines.reply;
@@ -42,7 +45,7 @@ impl QemuVm {
             Err(error) => return Err(process.abandon("while it was taken over", error)),
         };
         spec.start = crate::Start::Load;
-        let mut vm = Self::new(process, monitors, shim, ram, spec);
+        let mut vm = Self::new(process, monitors, shim, ram, spec, launcher);
         match vm.undo_and_learn(state) {
             Ok(()) => Ok(vm),
             Err(error) => {

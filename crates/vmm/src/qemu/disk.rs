@@ -19,7 +19,7 @@ impl QemuVm {
     pub(super) fn open_overlay(&mut self, path: PathBuf) -> Result<DiskOverlay, VmmError> {
         let overlay = DiskOverlay { path, node: self.next_node() };
         if let Some(jail) = &self.spec.confinement.jail {
-            jail::give_overlay(&overlay.path, jail)?;
+            jail::give_overlay(&overlay.path, jail, self.launcher.as_deref())?;
         }
         let seen = Names::of(&self.spec).overlay(&overlay);
         for command in args::add_overlay(&seen, None).map_err(refused)? {

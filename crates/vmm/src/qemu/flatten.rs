@@ -71,7 +71,7 @@ impl QemuVm {
             description: error.to_string(),
         };
         if let Some(jail) = &self.spec.confinement.jail {
-            jail::give_overlay(&merged.path, jail)?;
+            jail::give_overlay(&merged.path, jail, self.launcher.as_deref())?;
         }
         let names = Names::of(&self.spec);
         let (seen, seen_top) = (names.overlay(merged), names.overlay(top));

@@ -10,8 +10,8 @@ use std::io::{self, Read as _, Seek as _};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use forkd_launcher::{Ids, Job, Launcher, LauncherConfig, Place, Setup, needed_by};
-use forkd_sys::file::{open_regular, take_back};
+use forkd_launcher::{Job, Launcher, LauncherConfig, OwnIds, Place, Setup, needed_by};
+use forkd_sys::file::open_regular;
 use forkd_sys::shim_wire;
 use forkd_types::{ByteCount, limit};
 use rustix::fs::MemfdFlags;
@@ -22,7 +22,7 @@ use super::launcher::launch;
 use super::process::wait_until_readable;
 use super::version::in_path;
 use crate::cgroup::Cgroup;
-use crate::{VmmCgroup, VmmError};
+use crate::{Accelerator, OwnUser, VmmCgroup, VmmError};
 
 const BASE: &str = "/disk/base";
 const FROM: &str = "/disk/from";
@@ -77,7 +77,7 @@ impl ConfinedImg {
     }
 
     /// Runs it with `arguments`, in which the disks are named as [`ImgDisks::as_seen`], and waits
-    /// until it is done. With root as the daemon's user it runs as `user`.
+    /// until it is done. It runs as who `user` says by what [`Launcher::own_ids`] says.
     ///
     /// # Errors
     /// What it says when it fails; that it took too long.
@@ -85,15 +85,15 @@ impl ConfinedImg {
         &self,
         disks: &ImgDisks<'_>,
         arguments: Vec<String>,
-        user: u32,
+        user: impl FnOnce(OwnIds) -> Option<OwnUser>,
         cgroup: Option<&VmmCgroup>,
         file_max: ByteCount,
     ) -> io::Result<()> {
         // What is read takes no more writes, and everybody may read it.
         jail::freeze(disks.from).map_err(io::Error::other)?;
         let target = open_regular(disks.to)?;
-        let user = self.launcher.has_own_ids().then_some(user);
-        jail::own_by(&target, user)?;
+        let user = user(self.launcher.own_ids());
+        jail::give_open(&target, disks.to, user, Some(&self.launcher)).map_err(io::Error::other)?;
         let job = Job {
             program: self.program.clone(),
             arguments,
@@ -110,14 +110,14 @@ impl ConfinedImg {
             ],
             host_network: false,
             descriptors_max: Some(limit::VMM_DESCRIPTORS_MAX),
-            ids: user.map(|id| Ids { id, groups: Vec::new() }),
+            ids: user.map(|own| jail::ids(own, Accelerator::Tcg)),
             threads_max: limit::VMM_THREADS_MAX,
             file_bytes_max: Some(file_max.get()),
             oom_score_adj: jail::OOM_SCORE_ADJ,
         };
         let cgroup = cgroup.map(Cgroup::make).transpose().map_err(io::Error::other)?;
         let run = self.run_job(job, cgroup.as_ref());
-        let taken_back = take_back(&target);
+        let taken_back = jail::give_back(&target);
         match run? {
             Some(words) => Err(io::Error::other(words)),
             None => taken_back,

@@ -11,6 +11,10 @@
 //! /state/device-state      made by the daemon for each pause               the VMM's
 //! ```
 //!
+//! What is the VMM's belongs to its user. Where the daemon is not root and VMMs have users all the
+//! same, it belongs to the daemon, and the VMM's group may write it: it lies below directories of
+//! the daemon's that nobody else enters, and no other VMM has a name for it.
+//!
 //! Guarantees: directories are the daemon's, so a VMM makes, renames and removes nothing; what it
 //! names in an answer is looked for among its own files.
 //!
@@ -20,18 +24,20 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use forkd_launcher::{Access, Bind, Ids, Job, Mounted, Place, Setup, needed_by};
+use forkd_launcher::{Access, Bind, Ids, Job, Launcher, Mounted, Place, Setup, needed_by};
 use forkd_sys::file::{open_regular, take_back};
 use forkd_sys::shim_wire;
+use forkd_sys::user::has_process;
 use forkd_types::{ByteCount, limit};
 
 use crate::shim_client::ShimNumbers;
 use crate::spec::{CONFINED_BASE, CONFINED_OVERLAYS};
-use crate::{Accelerator, Disk, DiskOverlay, Jail, Start, VmSpec, VmmError, VmmTools};
+use crate::{Accelerator, Disk, DiskOverlay, Jail, OwnUser, Start, VmSpec, VmmError, VmmTools};
 
 const KERNEL: &str = "/boot/kernel";
 const INITRAMFS: &str = "/boot/initramfs";
@@ -47,6 +53,8 @@ pub(super) const OOM_SCORE_ADJ: i32 = 500;
 
 /// Only the owner.
 const OWNERS: u32 = 0o600;
+/// The owner and a group that the file is lent to.
+const LENT: u32 = 0o660;
 /// Everybody who is given a name for it, and nobody may write.
 const FROZEN: u32 = 0o444;
 const DIRECTORY: u32 = 0o755;
@@ -179,10 +187,6 @@ pub(super) fn job(
         (shim_wire::FILTER_VARIABLE.to_owned(), "1".to_owned()),
     ];
     let numbers = shim.variables().map(|(name, number)| (name.to_owned(), number));
-    let groups = match spec.accelerator {
-        Accelerator::Kvm => fs::metadata(KVM).map(|device| device.gid()).into_iter().collect(),
-        Accelerator::Tcg => Vec::new(),
-    };
     Ok(Job {
         program: program.clone(),
         arguments: arguments.collect::<Result<_, _>>()?,
@@ -192,17 +196,44 @@ pub(super) fn job(
         binds: binds(spec, jail),
         host_network: false,
         descriptors_max: Some(limit::VMM_DESCRIPTORS_MAX),
-        ids: jail.user.map(|id| Ids { id, groups }),
+        ids: jail.own_user().map(|own| ids(own, spec.accelerator)),
         threads_max: limit::VMM_THREADS_MAX,
         file_bytes_max: spec.confinement.file_max.map(ByteCount::get),
         oom_score_adj: OOM_SCORE_ADJ,
     })
 }
 
+/// Who a program is, with the groups that it needs for its accelerator.
+pub(super) fn ids(own: OwnUser, accelerator: Accelerator) -> Ids {
+    let device = match accelerator {
+        Accelerator::Kvm => fs::metadata(KVM).ok(),
+        Accelerator::Tcg => None,
+    };
+    let is_everybodys = |device: &fs::Metadata| device.mode() & 0o006 == 0o006;
+    let groups = match (device, own.lent_to) {
+        // The daemon cannot give it the device's group alone.
+        (Some(device), Some(_)) if !is_everybodys(&device) => None,
+        (Some(device), None) => Some(vec![device.gid()]),
+        _ => Some(Vec::new()),
+    };
+    Ids { user: own.user, group: own.lent_to.unwrap_or(own.user), groups }
+}
+
+/// Refuses a user that a process has already. Root's are too many for two daemons to meet; those of
+/// an ordinary user are few, and what the user runs besides may have them too.
+pub(super) fn require_free(jail: &Jail) -> Result<(), VmmError> {
+    match jail.own_user() {
+        Some(OwnUser { user, lent_to: Some(_) }) if has_process(user) => {
+            Err(VmmError::UserInUse { user })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Gives the VMM what is its own before it starts: RAM, the top overlay; and a name for each
 /// overlay below.
-pub(super) fn hand_over(spec: &VmSpec, jail: &Jail) -> Result<(), VmmError> {
-    give(spec.ram.path(), jail)?;
+pub(super) fn hand_over(spec: &VmSpec, jail: &Jail, by: &Launcher) -> Result<(), VmmError> {
+    give(spec.ram.path(), jail, Some(by))?;
     make_directory(&jail.device_state)?;
     let Some(disk) = &spec.disk else { return Ok(()) };
     make_directory(&jail.overlays)?;
@@ -210,12 +241,16 @@ pub(super) fn hand_over(spec: &VmSpec, jail: &Jail) -> Result<(), VmmError> {
     for overlay in frozen {
         give_frozen_overlay(&overlay.path, jail)?;
     }
-    give_overlay(&top.path, jail)
+    give_overlay(&top.path, jail, Some(by))
 }
 
 /// Gives a running VMM one more overlay to write to.
-pub(super) fn give_overlay(path: &Path, jail: &Jail) -> Result<(), VmmError> {
-    give(path, jail)?;
+pub(super) fn give_overlay(
+    path: &Path,
+    jail: &Jail,
+    by: Option<&Launcher>,
+) -> Result<(), VmmError> {
+    give(path, jail, by)?;
     link(path, jail)
 }
 
@@ -245,7 +280,11 @@ pub(super) fn freeze(path: &Path) -> Result<(), VmmError> {
 }
 
 /// An empty file for the VMM to save device state in.
-pub(super) fn make_device_state(path: &Path, jail: &Jail) -> Result<(), VmmError> {
+pub(super) fn make_device_state(
+    path: &Path,
+    jail: &Jail,
+    by: Option<&Launcher>,
+) -> Result<(), VmmError> {
     let failed = |source| VmmError::file("create", path, source);
     if let Err(error) = fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
@@ -254,7 +293,7 @@ pub(super) fn make_device_state(path: &Path, jail: &Jail) -> Result<(), VmmError
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(OWNERS).open(path);
     let file = file.map_err(failed)?;
-    own_by(&file, jail.user).map_err(failed)
+    give_open(&file, path, jail.own_user(), by)
 }
 
 /// The file that a VMM means by a name, which is a file of its own or none.
@@ -267,18 +306,39 @@ pub(super) fn host_overlay(name: &Path, jail: &Jail) -> Option<PathBuf> {
     is_given.then(|| jail.overlay_store.join(file))
 }
 
-fn give(path: &Path, jail: &Jail) -> Result<(), VmmError> {
+fn give(path: &Path, jail: &Jail, by: Option<&Launcher>) -> Result<(), VmmError> {
+    let file = open_regular(path).map_err(|source| VmmError::file("give the VMM", path, source))?;
+    give_open(&file, path, jail.own_user(), by)
+}
+
+/// Lets a program write a file, and nobody else but the daemon: by its user, if programs have such
+/// users here. `by` is a launcher of programs with such users.
+pub(super) fn give_open(
+    file: &File,
+    path: &Path,
+    own: Option<OwnUser>,
+    by: Option<&Launcher>,
+) -> Result<(), VmmError> {
     let failed = |source| VmmError::file("give the VMM", path, source);
-    let file = open_regular(path).map_err(failed)?;
-    own_by(&file, jail.user).map_err(failed)?;
+    let owner = match own {
+        Some(OwnUser { lent_to: Some(group), .. }) => {
+            let no_launcher = || failed(io::Error::other("VMMs are not isolated by this daemon"));
+            return Ok(by.ok_or_else(no_launcher)?.lend(file.as_fd(), group, LENT)?);
+        }
+        Some(OwnUser { user, lent_to: None }) => Some(user),
+        None => None,
+    };
+    if let Some(user) = owner {
+        let (uid, gid) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(user));
+        rustix::fs::fchown(file, Some(uid), Some(gid)).map_err(|error| failed(error.into()))?;
+    }
     file.set_permissions(fs::Permissions::from_mode(OWNERS)).map_err(failed)
 }
 
-/// Gives a file to a user of its own, if programs have such users here.
-pub(super) fn own_by(file: &File, user: Option<u32>) -> io::Result<()> {
-    let Some(user) = user else { return Ok(()) };
-    let (uid, gid) = (rustix::fs::Uid::from_raw(user), rustix::fs::Gid::from_raw(user));
-    Ok(rustix::fs::fchown(file, Some(uid), Some(gid))?)
+/// Makes a file that a program was given the daemon's again, and its alone.
+pub(super) fn give_back(file: &File) -> io::Result<()> {
+    take_back(file)?;
+    file.set_permissions(fs::Permissions::from_mode(OWNERS))
 }
 
 fn link(path: &Path, jail: &Jail) -> Result<(), VmmError> {
@@ -304,6 +364,7 @@ mod tests {
     fn jail(directory: &Path) -> Jail {
         Jail {
             user: None,
+            lent_to: None,
             overlays: directory.join("overlays"),
             overlay_store: "/store".into(),
             device_state: directory.join("state"),
@@ -333,13 +394,23 @@ mod tests {
     }
 
     #[test]
+    fn no_vmm_is_started_with_a_user_that_a_process_has() {
+        let with = |user, lent_to| Jail { user, lent_to, ..jail(Path::new("/")) };
+        let me = rustix::process::geteuid().as_raw();
+        let error = require_free(&with(Some(me), Some(7))).unwrap_err();
+        assert!(matches!(error, VmmError::UserInUse { user } if user == me), "{error}");
+        assert!(require_free(&with(Some(1_234_321_001), Some(7))).is_ok());
+        assert!(require_free(&with(None, None)).is_ok(), "it is whoever the daemon is");
+    }
+
+    #[test]
     fn a_link_in_the_place_of_an_overlay_is_not_given_away() {
         let directory = tempfile::tempdir().unwrap();
         let jail = jail(directory.path());
         fs::create_dir(&jail.overlays).unwrap();
         let planted = directory.path().join("o.qcow2");
         std::os::unix::fs::symlink("/etc/passwd", &planted).unwrap();
-        assert!(give_overlay(&planted, &jail).is_err());
+        assert!(give_overlay(&planted, &jail, None).is_err());
         assert!(freeze(&planted).is_err());
     }
 
@@ -350,7 +421,7 @@ mod tests {
         fs::write(&victim, "kept").unwrap();
         let path = directory.path().join("device-state");
         std::os::unix::fs::symlink(&victim, &path).unwrap();
-        make_device_state(&path, &jail(directory.path())).unwrap();
+        make_device_state(&path, &jail(directory.path()), None).unwrap();
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
         assert_eq!(fs::read_to_string(victim).unwrap(), "kept");
     }

@@ -61,7 +61,7 @@ impl Driver for Qemu {
         ram_address: u64,
         state: RunState,
     ) -> Result<Box<dyn Vm>, VmmError> {
-        Ok(Box::new(QemuVm::adopt(spec, pid, ram_address, state)?))
+        Ok(Box::new(QemuVm::adopt(spec, pid, ram_address, state, self.tools.launcher.clone())?))
     }
 
     fn processes_in(&self, run_dir: &Path) -> Vec<Pid> {

@@ -26,7 +26,7 @@ use super::monitor::Role;
 use crate::cgroup::Cgroup;
 use crate::output::{self, Output};
 use crate::shim_client::ShimNumbers;
-use crate::{Jail, KeptOutput, VmSpec, VmmError, VmmTools};
+use crate::{Jail, KeptOutput, OwnUser, VmSpec, VmmError, VmmTools};
 
 /// First descriptor number handed to the VMM; 0 to 2 are its standard streams.
 const FIRST_FD: i32 = 3;
@@ -201,7 +201,11 @@ impl Process {
 
     /// Changes the size of files that the process may write, up to what it was started with. Its
     /// filter lets it ask for limits, and not change them.
-    pub(crate) fn limit_files(&self, most: ByteCount, user: Option<u32>) -> Result<(), VmmError> {
+    pub(crate) fn limit_files(
+        &self,
+        most: ByteCount,
+        own: Option<OwnUser>,
+    ) -> Result<(), VmmError> {
         let limits = format!("/proc/{}/limits", self.pid.as_raw_nonzero());
         let limited = fs::read_to_string(&limits).and_then(|text| {
             // More than that needs a privilege.
@@ -209,7 +213,11 @@ impl Process {
             let current = maximum.map_or(most.get(), |maximum| maximum.min(most.get()));
             let limit = Rlimit { current: Some(current), maximum };
             let set = || Ok(rustix::process::prlimit(Some(self.pid), Resource::Fsize, limit)?);
-            user.map_or_else(set, |user| on_behalf_of(user, set))
+            match own {
+                Some(OwnUser { user, lent_to: None }) => on_behalf_of(user, set),
+                // The namespace that it is in is that of this process's user.
+                Some(OwnUser { lent_to: Some(_), .. }) | None => set(),
+            }
         });
         limited.map(drop).map_err(|source| VmmError::file("limit the VMM in", limits, source))
     }
@@ -294,7 +302,8 @@ impl Beginning {
         let launcher = tools.launcher.as_ref().ok_or_else(|| {
             failed(std::io::Error::other("there is no launcher to confine it with"))
         })?;
-        jail::hand_over(spec, jail)?;
+        jail::require_free(jail)?;
+        jail::hand_over(spec, jail, launcher)?;
         let null = File::open("/dev/null").map_err(failed)?;
         let standard = self.standard.as_fd();
         let mut descriptors = vec![(null.as_fd(), 0), (standard, 1), (standard, 2)];
@@ -323,12 +332,18 @@ pub(super) fn processes_in(run_dir: &Path) -> Vec<Pid> {
 
 /// The shim's variable tells a VMM from another program that has such a path as an argument.
 fn is_vmm_in(pid: Pid, run_dir: &Path) -> bool {
-    let read =
-        |file| fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero())).unwrap_or_default();
+    let read = |file| fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero()));
     let has = |text: Vec<u8>, wanted: &[u8]| text.windows(wanted.len()).any(|part| part == wanted);
     let directory = format!("{}/sb-", run_dir.display());
-    has(read("cmdline"), directory.as_bytes())
-        && has(read("environ"), format!("{}=", shim_wire::LISTEN_FD_VARIABLE).as_bytes())
+    if !has(read("cmdline").unwrap_or_default(), directory.as_bytes()) {
+        return false;
+    }
+    match read("environ") {
+        Ok(text) => has(text, format!("{}=", shim_wire::LISTEN_FD_VARIABLE).as_bytes()),
+        // One with a user of its own, which this process's is not; what it has mapped tells as
+        // much, and nobody but the owner of its namespace may see that.
+        Err(_) => has(read("maps").unwrap_or_default(), jail::SHIM.as_bytes()),
+    }
 }
 
 fn listen(path: &Path) -> Result<UnixListener, VmmError> {

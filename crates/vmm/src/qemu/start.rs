@@ -30,7 +30,7 @@ impl QemuVm {
             });
         let (monitors, shim, ram) =
             connected.map_err(|error| process.explain("while it started", error))?;
-        Ok(Self::new(process, monitors, shim, ram, spec))
+        Ok(Self::new(process, monitors, shim, ram, spec, tools.launcher.clone()))
     }
 }
 

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forkd_launcher::Launcher;
+use forkd_sys::pagemap;
 use forkd_sys::uffd::Userfaultfd;
 use forkd_types::ByteCount;
 use qapi::qmp;
@@ -39,6 +42,8 @@ pub struct QemuVm {
     pub(super) loaded: Option<PausePlan>,
     /// The nodes of overlays that the VMM is known not to have open for writing.
     pub(super) closed: BTreeSet<String>,
+    /// Lends files to VMMs that have users of their own.
+    pub(super) launcher: Option<Arc<Launcher>>,
     /// The top overlay whose header names what is below it, and what that is, as nodes.
     pub(super) below_named: Option<[String; 2]>,
 }
@@ -96,6 +101,7 @@ impl QemuVm {
         shim: ShimClient,
         ram: GuestRam,
         spec: VmSpec,
+        launcher: Option<Arc<Launcher>>,
     ) -> Self {
         let overlays_made = spec.disk.as_ref().map_or(0, |disk| disk.overlays.len());
         // It has opened those below the top for reading.
@@ -113,6 +119,7 @@ impl QemuVm {
             unconfirmed,
             loaded,
             closed,
+            launcher,
             below_named: None,
         }
     }
@@ -177,6 +184,21 @@ impl Vm for QemuVm {
         self.ram
     }
 
+    fn page_tables(&mut self) -> Result<File, VmmError> {
+        let pid = self.process.pid();
+        let jail = self.spec.confinement.jail.as_ref();
+        match (&self.launcher, jail.and_then(|jail| jail.lent_to)) {
+            (Some(launcher), Some(_)) => Ok(launcher.open_page_tables(pid)?),
+            _ => {
+                let failed = |source| {
+                    let path = format!("/proc/{}/pagemap", pid.as_raw_nonzero());
+                    VmmError::file("open", path, source)
+                };
+                pagemap::page_tables(pid).map_err(failed)
+            }
+        }
+    }
+
     fn userfaultfd(&mut self) -> Result<Userfaultfd, VmmError> {
         let made = self.shim.userfaultfd();
         made.map_err(|error| self.process.explain("while its memory was made ready", error))
@@ -234,7 +256,7 @@ impl Vm for QemuVm {
 
     fn limit_files(&mut self, most: ByteCount) -> Result<(), VmmError> {
         match &self.spec.confinement.jail {
-            Some(jail) if !self.has_exited() => self.process.limit_files(most, jail.user),
+            Some(jail) if !self.has_exited() => self.process.limit_files(most, jail.own_user()),
             _ => Ok(()),
         }
     }

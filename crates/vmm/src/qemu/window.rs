@@ -16,7 +16,7 @@ impl QemuVm {
         self.resync_within(self.spec.deadlines.reply)?;
         if let Some(jail) = &self.spec.confinement.jail {
             // A branch that failed has removed it, and the commands may still be loaded.
-            jail::make_device_state(&plan.device_state, jail)?;
+            jail::make_device_state(&plan.device_state, jail, self.launcher.as_deref())?;
         }
         let named = self.name_below();
         named.map_err(|error| self.process.explain("while its disk was made ready", error))?;
