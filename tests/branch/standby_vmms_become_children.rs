@@ -1,19 +1,45 @@
 //! Goal: a VMM that was started before anybody knew of its snapshot becomes a child of it as good
-//! as any other: its memory, its disk over all overlays of the snapshot, an identity of its own.
+//! as any other: its memory, its disk over all overlays of the snapshot, an identity of its own. So
+//! does one that was fitted with the state of a snapshot long before, and its clock is right.
 //! Method: sandboxes whose processes stood by, of a template and of branches on branches, whose
-//! disks have several overlays; what they read and write, and what their siblings see of it.
+//! disks have several overlays; what they read and write, and what their siblings see of it. The
+//! template is removed while VMMs are fitted with it.
 //! Broken by: an overlay that is left out or in the wrong order, a disk that two share, state of
-//! another snapshot.
+//! another snapshot, an identity or time from before the child was asked for.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use forkd_engine::DeletePolicy;
 use forkd_testkit::{Guest, Lab, block_on};
 use forkd_types::SnapshotTag;
 
 /// Each branch adds an overlay and a layer.
 const GENERATIONS: usize = 3;
 
-/// A child whose VMM stood by.
+/// So many VMMs stand by.
+const PLACES: usize = 2;
+
+/// Seconds since the epoch, of this host.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// All that stand by have the state of a snapshot.
+async fn fitted(lab: &Lab) {
+    lab.wait_until("all are fitted", || lab.engine.standby().fitted == PLACES).await;
+}
+
+/// A child whose VMM stood by and fitted any snapshot.
 async fn child<'a>(lab: &'a Lab, tag: &SnapshotTag) -> Guest<'a> {
-    lab.wait_until("a VMM stands by", || !lab.engine.standby_pids().is_empty()).await;
+    let fits_any = || {
+        let usage = lab.engine.standby();
+        usage.ready.iter().map(|kind| kind.count).sum::<usize>() > usage.fitted
+    };
+    lab.wait_until("a VMM stands by", fits_any).await;
+    one_that_stood_by(lab, tag).await
+}
+
+async fn one_that_stood_by<'a>(lab: &'a Lab, tag: &SnapshotTag) -> Guest<'a> {
     let stood_by = lab.engine.standby_pids();
     let guest = lab.one(tag).await;
     let pid = lab.engine.sandbox(&guest.id).unwrap().pid.unwrap();
@@ -24,10 +50,16 @@ async fn child<'a>(lab: &'a Lab, tag: &SnapshotTag) -> Guest<'a> {
 #[test]
 fn standby_vmms_become_children() {
     block_on(async {
-        let lab = Lab::with_config(&Lab::hot_directory(), |config| config.limits.standby = 2).await;
+        let lab =
+            Lab::with_config(&Lab::hot_directory(), |config| config.limits.standby = PLACES).await;
         let template = lab.template("python", 256).await;
         lab.one(&template).await.remove().await;
-        let (a, b) = (child(&lab, &template).await, child(&lab, &template).await);
+        let a = child(&lab, &template).await;
+        fitted(&lab).await;
+        let b = one_that_stood_by(&lab, &template).await;
+        let asked_at = now();
+        let date: u64 = b.sh("date +%s").await.trim().parse().unwrap();
+        assert!((asked_at..=now()).contains(&date), "{date} is not between {asked_at} and now");
         a.sh("echo a > /root/who; echo a > /tmp/who").await;
         b.sh("echo b > /root/who; echo b > /tmp/who").await;
         let read = "echo 3 > /proc/sys/vm/drop_caches; cat /root/who /tmp/who | tr -d '\\n'";
@@ -37,6 +69,8 @@ fn standby_vmms_become_children() {
         }
         let untouched = a.sh("md5sum < /usr/bin/env").await;
 
+        // What is being fitted now is not counted on by those that follow.
+        fitted(&lab).await;
         let mut guest = a;
         for generation in 0..GENERATIONS {
             // On the disk: a file of its own, and a part of one that all write to.
@@ -61,6 +95,13 @@ fn standby_vmms_become_children() {
             guest = next;
         }
         assert_eq!(b.sh(read).await, "bb", "nothing reached its sibling");
+        for _ in 0..4 {
+            lab.one(&template).await.remove().await;
+        }
+        fitted(&lab).await;
+        lab.engine.delete_snapshot(&template, DeletePolicy::Force).await.unwrap();
+        lab.wait_until("none has what is gone", || lab.engine.standby().fitted == 0).await;
+        assert_eq!(b.sh(read).await, "bb", "nothing is missed where it was used");
         guest.remove().await;
         b.remove().await;
         lab.engine.shut_down(forkd_engine::AtShutDown::Remove).await;

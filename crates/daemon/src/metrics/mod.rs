@@ -95,6 +95,7 @@ struct Gauges {
     snapshots: Family<StateLabel, Gauge>,
     operations: Family<KindLabel, Gauge>,
     standby: Family<StandbyLabel, Gauge>,
+    standby_fitted: Gauge,
     standby_places: Gauge,
     standby_status: Family<StatusLabel, Gauge>,
     hot: Gauge,
@@ -147,6 +148,8 @@ impl Gauges {
         registry.register("standby_vmms", help, self.standby.clone());
         let help = "VMMs that may stand by";
         registry.register("standby_places", help, self.standby_places.clone());
+        let help = "VMMs that stand by and have the state of a snapshot already";
+        registry.register("standby_fitted", help, self.standby_fitted.clone());
         let help = "1 for what is true of VMMs that stand by";
         registry.register("standby_status", help, self.standby_status.clone());
         let help = "Operations under way by kind";
@@ -193,6 +196,7 @@ impl Gauges {
             self.standby.get_or_create(&label).set(number(*count as u64));
         }
         self.standby_places.set(number(usage.places as u64));
+        self.standby_fitted.set(number(usage.fitted as u64));
         for status in StandbyStatus::ALL {
             let label = StatusLabel { status: status.name() };
             self.standby_status.get_or_create(&label).set((status == usage.status).into());
@@ -460,12 +464,14 @@ mod tests {
         usage.standby.ready = vec![kind("old", 1)];
         metrics.encode(&usage).unwrap();
         let ready = vec![kind("python", 3)];
-        usage.standby = StandbyUsage { places: 4, ready, status: StandbyStatus::Busy };
+        let status = StandbyStatus::Busy;
+        usage.standby = StandbyUsage { places: 4, ready, fitted: 2, status };
         let text = metrics.encode(&usage).unwrap();
         assert!(!text.contains("image=\"old\""), "{text}");
         for line in [
             "forkd_standby_vmms{image=\"python\",mem_size_mib=\"512\",vcpus=\"2\"} 3",
             "forkd_standby_places 4",
+            "forkd_standby_fitted 2",
             "forkd_network_gateway_up 1",
             "forkd_network_links 2",
             "forkd_network_flows_total{outcome=\"refused\"} 9",

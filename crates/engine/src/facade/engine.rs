@@ -111,6 +111,7 @@ impl Engine {
             standby,
             background: background.clone(),
         });
+        lifecycle.spare_fitted();
         lifecycle.take_over_all(inherited).await;
         lifecycle.sweep_files();
         snapshots.recheck_in_background();

@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 use crate::background::blocking;
 use crate::network::InheritedNetwork;
 use crate::operation::{OperationKind, Running, Subject};
-use crate::sandboxes::{BranchOrder, Place, Request, RequestKind, SandboxHandle};
+use crate::sandboxes::{BranchOrder, Place, Request, RequestKind, SandboxHandle, Sibling};
 use crate::snapshots::Inherited;
 use crate::{Branch, BranchRequest, Engine, EngineError, Sandbox, SandboxOptions, Wait, describe};
 
@@ -158,14 +158,15 @@ impl Engine {
         places: Vec<Place>,
         options: &SandboxOptions,
     ) -> Vec<Result<Sandbox, EngineError>> {
-        let start = |place| {
+        let start = |(number, place)| {
+            let sibling = if number == 0 { Sibling::First } else { Sibling::Later };
             let lifecycle = Arc::clone(&self.lifecycle);
             let (tag, options) = (tag.clone(), options.clone());
-            let start = async move { lifecycle.start_child(&tag, place, options).await };
+            let start = async move { lifecycle.start_child(&tag, place, options, sibling).await };
             // A task of its own: a client that goes away must not leave half a child.
             self.background.spawn(start.in_current_span())
         };
-        let tasks: Vec<_> = places.into_iter().map(start).collect();
+        let tasks: Vec<_> = places.into_iter().enumerate().map(start).collect();
         let mut results = Vec::with_capacity(tasks.len());
         for task in tasks {
             let result = task.await;

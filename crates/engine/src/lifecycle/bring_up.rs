@@ -83,6 +83,7 @@ impl Lifecycle {
     ) -> Result<Machine, EngineError> {
         let _turn = turn(&self.host.starting).await?;
         clock.end(StartPhase::Claim);
+        let is_fitted = standby.as_ref().is_some_and(StandbyVmm::is_fitted);
         let empty = standby.as_ref().and_then(|standby| standby.overlay.clone());
         let overlays = {
             let (this, row, handle) = (Arc::clone(self), row.clone(), Arc::clone(handle));
@@ -92,6 +93,9 @@ impl Lifecycle {
         clock.end(StartPhase::Disk);
         let (this, of, named) = (Arc::clone(self), row.clone(), Arc::clone(handle));
         let (machine, agent) = match standby.and_then(StandbyVmm::give_away) {
+            Some((vm, agent)) if is_fitted => {
+                (introduce_vm(vm, row, handle, &shape, overlays), agent)
+            }
             Some((vm, agent)) => {
                 let taken = blocking(move || this.take(vm, &of, &named, &shape, overlays));
                 (taken.await??, agent)
@@ -106,15 +110,19 @@ impl Lifecycle {
             }
         };
         clock.end(StartPhase::Launch);
-        let machine = {
+        let machine = if is_fitted {
+            machine
+        } else {
             let (this, row) = (Arc::clone(self), row.clone());
             let mut machine = machine;
-            blocking(move || this.map(&row, &mut machine).map(|()| machine)).await??
+            blocking(move || this.map(&row, &mut *machine.vm).map(|()| machine)).await??
         };
         clock.end(StartPhase::Map);
         let mut machine = self.join_network(handle, machine, InheritedNetwork::read(row)?).await?;
         clock.end(StartPhase::Network);
-        let mut machine = {
+        let mut machine = if is_fitted {
+            machine
+        } else {
             let device_state = self.snapshots.open_device_state(row)?;
             blocking(move || machine.vm.load(&device_state).map(|()| machine)).await??
         };
@@ -167,6 +175,22 @@ impl Lifecycle {
         Ok(introduce_vm(vm, row, handle, shape, overlays))
     }
 
+    /// Gives a VMM that stands by the state of the snapshot in `row`: disk, memory and devices.
+    pub(super) fn fit(
+        self: &Arc<Self>,
+        standby: &mut StandbyVmm,
+        row: &SnapshotRow,
+    ) -> Result<(), EngineError> {
+        let gone = || EngineError::Internal("a VMM that stood by is gone".to_owned());
+        let vm = standby.vm.as_mut().ok_or_else(gone)?;
+        if let Some((base, _)) = &standby.waiting.shape.disk {
+            self.snapshots.require_overlays(row, base)?;
+            vm.put_overlays_below(self.sandboxes.overlay_paths(&row.manifest.overlays))?;
+        }
+        self.map(row, &mut **vm)?;
+        Ok(vm.load(&self.snapshots.open_device_state(row)?)?)
+    }
+
     /// Gives a VMM that stood by the disk of its snapshot.
     fn take(
         &self,
@@ -181,7 +205,7 @@ impl Lifecycle {
     }
 
     /// Maps the snapshot's memory.
-    fn map(&self, row: &SnapshotRow, machine: &mut Machine) -> Result<(), EngineError> {
+    fn map(&self, row: &SnapshotRow, vm: &mut dyn Vm) -> Result<(), EngineError> {
         let plan = self.snapshots.mapping_plan(row)?;
         let mut runs: Vec<MappedRun<'_>> = plan
             .runs
@@ -191,7 +215,7 @@ impl Lifecycle {
         // Grouped by file: each group is one request to the shim. The runs do not overlap, so their
         // order is free.
         runs.sort_by_key(|run| (run.file.map(|file| file.as_raw_fd()), run.run.start));
-        Ok(machine.vm.map(&runs)?)
+        Ok(vm.map(&runs)?)
     }
 }
 

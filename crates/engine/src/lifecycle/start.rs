@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 
 use super::Lifecycle;
 use super::task::SandboxTask;
-use crate::sandboxes::{Place, SandboxHandle, Sandboxes, Shape, StandbyVmm};
+use crate::sandboxes::{Origin, Place, SandboxHandle, Sandboxes, Shape, Sibling, StandbyVmm};
 use crate::{EngineError, Sandbox, SandboxOptions};
 
 /// A sandbox that is not handed out yet. Dropping it removes all that was made for it, so that no
@@ -60,8 +60,9 @@ impl Lifecycle {
         tag: &SnapshotTag,
         place: Place,
         options: SandboxOptions,
+        sibling: Sibling,
     ) -> Result<Sandbox, EngineError> {
-        let started = self.start(tag, place, options).await;
+        let started = self.start(tag, place, options, sibling).await;
         started.inspect_err(|error| self.snapshots.note_damage(tag, error))
     }
 
@@ -70,12 +71,13 @@ impl Lifecycle {
         tag: &SnapshotTag,
         place: Place,
         options: SandboxOptions,
+        sibling: Sibling,
     ) -> Result<Sandbox, EngineError> {
         let clock = PhaseClock::start();
         let row = self.snapshots.catalog.ready(tag)?;
         self.host.require_compatible(&row)?;
         let shape = self.shape_of(&row, &options).await?;
-        let standby = self.standby.claim(&shape);
+        let standby = self.standby.claim(&shape, &Origin::from(&row), sibling);
         let (id, _reserved) = match &standby {
             // It keeps its id until then.
             Some(standby) => (standby.id.clone(), None),

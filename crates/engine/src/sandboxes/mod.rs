@@ -30,7 +30,7 @@ mod state;
 
 pub(crate) use admission::{Admission, BranchPlace, Place};
 pub use admission::{Limits, OwnerLimits, SandboxLimits};
-pub(crate) use demand::{Demand, Shape, Step};
+pub(crate) use demand::{Demand, Origin, Shape, Step, Waiting};
 pub(crate) use handle::{InUse, SandboxHandle};
 pub(crate) use lease::UseGuard;
 pub(crate) use machine::{Machine, Protection, StandbyOverlay, WatchedMemory};
@@ -40,6 +40,6 @@ pub(crate) use port_tokens::{PortTokens, TooManyTokens, permits};
 pub(crate) use queue::RequestKind;
 pub(crate) use record::{DiskRecord, MachineRecord, listed, recorded_cgroup};
 pub(crate) use request::{BranchOrder, Request};
-pub(crate) use standby::{Standby, StandbyVmm};
+pub(crate) use standby::{Sibling, Standby, StandbyVmm};
 pub use standby::{StandbyKind, StandbyUsage};
 pub(crate) use state::{ReservedId, Sandboxes, remove_run_directory};

@@ -29,6 +29,8 @@ pub(crate) struct Catalog {
     registry: Arc<Registry>,
     rows: Mutex<Rows>,
     changed: Notify,
+    /// One was removed, or has failed.
+    lost: Notify,
     /// Where durable files are.
     directory: PathBuf,
     events: Arc<EventLog>,
@@ -58,7 +60,7 @@ impl Catalog {
     ) -> Self {
         let all = rows.into_iter().map(|row| (row.tag.clone(), row)).collect();
         let rows = Mutex::new(Rows { all, makers: BTreeMap::new() });
-        Self { registry, rows, changed: Notify::new(), directory, events }
+        Self { registry, rows, changed: Notify::new(), lost: Notify::new(), directory, events }
     }
 
     fn lock(&self) -> MutexGuard<'_, Rows> {
@@ -107,10 +109,18 @@ impl Catalog {
         }
         if let Some(change) = change {
             self.tell(rows, change, after);
+            if after.status == SnapshotStatus::Failed {
+                self.lost.notify_one();
+            }
         }
         if after.durable && !before.durable {
             self.tell(rows, SnapshotChange::Durable, after);
         }
+    }
+
+    /// Waits until a snapshot is removed or fails, unless one was since this was last waited for.
+    pub(crate) async fn lost(&self) {
+        self.lost.notified().await;
     }
 
     /// The snapshots that were made over `tag`.
@@ -273,6 +283,7 @@ impl Catalog {
             self.tell(rows, SnapshotChange::Removed, &row);
         }
         self.changed.notify_waiters();
+        self.lost.notify_one();
         Ok(())
     }
 

@@ -9,8 +9,9 @@
 //! daemon keep their files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use forkd_store::{FileSet, SnapshotManifest, SnapshotRow, StoreError, StoreFiles};
 use forkd_types::{ByteCount, LayerId, SandboxId};
@@ -25,6 +26,16 @@ pub(crate) struct Files {
     /// How much the hot copies of layers may take together, as far as they can be spared.
     hot_budget: Option<ByteCount>,
     needs: Mutex<Needs>,
+    /// Ends what claims files and could do without.
+    spare: OnceLock<Spare>,
+}
+
+struct Spare(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Spare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Spare")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +73,14 @@ impl Files {
         catalog: Arc<Catalog>,
         hot_budget: Option<ByteCount>,
     ) -> Self {
-        Self { store, catalog, hot_budget, needs: Mutex::default() }
+        Self { store, catalog, hot_budget, needs: Mutex::default(), spare: OnceLock::new() }
+    }
+
+    /// From now on `spare` is called where there is no space: it ends what claims files and could
+    /// do without, and returns when it has.
+    pub(crate) fn spare_by(&self, spare: impl Fn() + Send + Sync + 'static) {
+        // There is one.
+        self.spare.set(Spare(Box::new(spare))).ok();
     }
 
     fn needs(&self) -> MutexGuard<'_, Needs> {
@@ -149,6 +167,9 @@ impl Files {
         let Err(StoreError::NoSpace { directory, needed, free }) = &result else { return result };
         if directory != self.store.hot() {
             return result;
+        }
+        if let Some(Spare(spare)) = self.spare.get() {
+            spare();
         }
         let lacking = ByteCount::new(needed.get().saturating_sub(free.get()));
         let budget = ByteCount::new(self.hot_bytes().get().saturating_sub(lacking.get()));
