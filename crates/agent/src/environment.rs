@@ -7,13 +7,16 @@ use std::process::Command;
 use forkd_protocol::GATEWAY_ENVIRONMENT;
 
 use crate::image_defaults::ImageDefaults;
+use crate::renewals;
 use crate::user::{self, User};
 
 /// Where programs are looked for when the request does not say otherwise.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+const PYTHON_PATH: &str = "PYTHONPATH";
+
 /// The environment of a program that runs as `user`: what the agent has, completed, what the image
-/// says, and what the request adds.
+/// says, and what the request adds. Python programs find in it how they notice a renewal.
 pub(crate) fn variables(user: Option<&User>, added: &[(String, String)]) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut set = |name: &str, value: String| {
@@ -37,6 +40,11 @@ pub(crate) fn variables(user: Option<&User>, added: &[(String, String)]) -> Vec<
     }
     for (name, value) in added {
         set(name, value.clone());
+    }
+    let named = all.iter().find(|(name, _)| name == PYTHON_PATH);
+    if let Some(path) = renewals::python_path(named.map(|(_, path)| path.as_str())) {
+        all.retain(|(name, _)| name != PYTHON_PATH);
+        all.push((PYTHON_PATH.to_owned(), path));
     }
     all
 }

@@ -16,7 +16,7 @@ use rustix::fs::fstat;
 use rustix::mount::mount_bind;
 
 /// In the memory file system that every guest has.
-const FOLDER: &str = "/run/forkd";
+pub(crate) const FOLDER: &str = "/run/forkd";
 
 /// Where programs in the guest find the id of their sandbox.
 const INSTANCE_ID: &str = "/run/forkd/instance-id";
@@ -101,6 +101,6 @@ fn mounted_over(path: &'static str) -> io::Result<NamedFile> {
     Ok(NamedFile { path, file })
 }
 
-fn create(path: &Path) -> io::Result<File> {
+pub(crate) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path)
 }

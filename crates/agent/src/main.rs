@@ -41,6 +41,7 @@ mod power;
 mod process;
 mod relay;
 mod renew;
+mod renewals;
 mod server;
 mod sync;
 mod terminal;

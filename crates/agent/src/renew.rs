@@ -27,6 +27,7 @@ use rustix::time::{ClockId, Timespec, clock_settime};
 use crate::active::Refusal;
 use crate::hooks;
 use crate::identity::{Identity, IdentityFiles};
+use crate::renewals::Renewals;
 
 /// The lowest real-time priority, which goes before every thread that has none.
 const PRIORITY: u8 = 1;
@@ -45,6 +46,7 @@ pub(crate) struct Taken {
 pub(crate) struct Renewer {
     random: File,
     files: IdentityFiles,
+    renewals: Renewals,
     hooks: hooks::Folder,
 }
 
@@ -56,8 +58,9 @@ impl Renewer {
         let random = fs::OpenOptions::new().write(true).open("/dev/urandom")?;
         let hooks = hooks::Folder::at(Path::new(hooks::FOLDER));
         let files = IdentityFiles::mount()?;
+        let renewals = Renewals::prepare()?;
         become_realtime(PRIORITY)?;
-        Ok(Self { random, files, hooks })
+        Ok(Self { random, files, renewals, hooks })
     }
 
     /// Takes the identity. Tells what is left to do.
@@ -70,6 +73,8 @@ impl Renewer {
         rustix::system::sethostname(identity.hostname.as_bytes())
             .map_err(|errno| step("host name")(errno.into()))?;
         self.files.write(identity).map_err(|(path, error)| failed(path, &error))?;
+        // Last: whoever sees it draws from the kernel.
+        self.renewals.advance().map_err(step("count of renewals"))?;
         let hooks = self.hooks.hooks().map_err(step(hooks::FOLDER))?;
         Ok(Taken { clock_step_ns, hooks })
     }

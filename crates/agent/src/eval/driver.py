@@ -77,7 +77,7 @@ def _forkd_driver():
         )
         for name, renew in renewals:
             module = sys.modules.get(name)
-            if module is None:
+            if module is None or (name != "ssl" and os.environ.get("FORKD_KEEP_SEEDS")):
                 continue
             try:
                 renew(module)
