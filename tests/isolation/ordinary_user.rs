@@ -240,8 +240,6 @@ impl Drop for OrdinaryDaemon {
         if !std::thread::panicking() {
             self.ok(&["stop", "--stop-sandboxes"]);
         } else {
-            let log = fs::read_to_string(self.home.path().join("log")).unwrap_or_default();
-            eprintln!("the daemon's log:\n{log}");
             let mut command = Command::new(&self.program);
             surroundings(&mut command, self.home.path(), self.hot.path());
             command.args(["stop", "--stop-sandboxes"]).status().ok();

@@ -3,8 +3,8 @@
 //! after a branch, a rollback, and when another daemon has taken it over from one that was killed.
 //! All that a daemon does with a VMM, it can do with one of these.
 //! Method: `/proc` from outside. Files are opened in the place of each user: from where they are
-//! nobody can, and by a name for them in an open directory the VMM's own user alone. The disk of the
-//! guest is read back after each step.
+//! nobody can, and by a name for them in an open directory the VMM's own user alone. The guest's
+//! disk is read back after each step.
 //! Broken by: an id that two sandboxes get, a file that is not lent or not taken back, something
 //! that the daemon opens as the user that it is not.
 
