@@ -4,9 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use forkd_protocol::{
-    DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX, FrameDecoder, FrameError,
-    HookReport, Keep, Reply, Request, decode_reply, decode_request, encode_frame, encode_reply,
-    encode_request,
+    ChangedEntry, DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX,
+    FrameDecoder, FrameError, HookReport, Keep, Reply, Request, decode_reply, decode_request,
+    encode_frame, encode_reply, encode_request,
 };
 
 fn requests() -> Vec<Request> {
@@ -66,7 +66,15 @@ fn requests() -> Vec<Request> {
         Request::StatFile { path: "/x".into(), output_credit: 3 },
         Request::RemoveFile { path: "/x".into(), recursive: true },
         Request::MakeDirectory { path: "/x/y".into() },
-        Request::WatchFiles { path: "/x".into(), recursive: true, output_credit: 3 },
+        Request::WatchFiles { path: "/x".into(), recursive: true, entries: true, output_credit: 3 },
+        Request::KeepWatch {
+            keep: Keep { name: "w-1".into(), record: "{}".into() },
+            path: "/x".into(),
+            recursive: true,
+        },
+        Request::TakeChanges { name: "w-1".into(), output_credit: 3 },
+        Request::EndWatch { name: "w-1".into() },
+        Request::AskUsage {},
         Request::ListPorts { output_credit: 3 },
         Request::OpenPort { port: 8080 },
         Request::Renew {
@@ -133,7 +141,27 @@ fn replies() -> Vec<Reply> {
         },
         Reply::Done {},
         Reply::Watching {},
-        Reply::Change { kind: "renamed".into(), path: "/y".into(), from: Some("/x".into()) },
+        Reply::Change {
+            kind: "renamed".into(),
+            path: "/y".into(),
+            from: Some("/x".into()),
+            entry: Some(ChangedEntry {
+                kind: "file".into(),
+                bytes: 1,
+                mode: 0o644,
+                modified_unix_s: -1,
+            }),
+        },
+        Reply::KeptWatch { record: "{}".into() },
+        Reply::Usage {
+            cpus: 2,
+            cpu_permille: 500,
+            memory: 1 << 30,
+            memory_used: 1 << 20,
+            memory_cached: 1 << 10,
+            disk: 1 << 33,
+            disk_used: 1 << 32,
+        },
         Reply::Port {
             address: "::1".into(),
             port: 8080,
