@@ -55,8 +55,8 @@ impl Shared {
         self.stand(id) == Stand::Running
     }
 
-    /// Whether a sandbox has an interpreter of its own on this port, as far as is known; looks where
-    /// it is not.
+    /// Whether a sandbox has an interpreter of its own on this port, as far as is known; looks
+    /// where it is not.
     pub(crate) async fn has_interpreter(
         self: &Arc<Self>,
         id: &SandboxId,

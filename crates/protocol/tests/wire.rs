@@ -9,6 +9,7 @@ use forkd_protocol::{
     encode_frame, encode_reply, encode_request,
 };
 
+#[expect(clippy::too_many_lines, reason = "one of each kind")]
 fn requests() -> Vec<Request> {
     vec![
         Request::Hello { protocol_min: 1, protocol_max: 3, nonce: u64::MAX },
@@ -89,6 +90,7 @@ fn requests() -> Vec<Request> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "one of each kind")]
 fn replies() -> Vec<Reply> {
     vec![
         Reply::Welcome {
