@@ -3,7 +3,7 @@
 //!
 //! Method: one thing after the other is broken by the switches that the daemon has too. Breaks when
 //! a check looks at the wrong thing, or passes without having looked. That a good host passes is
-//! shown by `sandboxes_stay_confined`.
+//! shown by `sandboxes_stay_confined`. The round of E2B's clients is made through real daemons.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -116,4 +116,52 @@ fn the_level_of_isolation_is_told_and_the_switch_that_forbids_it() {
             assert!(check[field].as_str().unwrap().contains(words), "{words}: {check}");
         }
     }
+}
+
+/// What doctor says of E2B's interfaces when it hears this of them. Nothing is booted.
+fn e2b(forkd: &Forkd, listen: Option<&str>) -> Value {
+    let mut command = forkd.command(&["doctor", "--json"]);
+    command.env("FORKD_IMAGE_DIR", "/nonexistent").env_remove("FORKD_E2B_LISTEN");
+    let output =
+        command.envs(listen.map(|address| ("FORKD_E2B_LISTEN", address))).output().unwrap();
+    let checks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    find(&checks, "E2B").clone()
+}
+
+#[test]
+fn a_round_of_e2b_s_clients_is_made_and_what_is_in_its_way_is_named() {
+    let forkd = Forkd::new();
+    let said = |check: &Value, outcome: &str, detail: &str, remedy: &str| {
+        assert_eq!(check["outcome"], outcome, "{check}");
+        for (field, words) in [("detail", detail), ("remedy", remedy)] {
+            assert!(check[field].as_str().unwrap_or_default().contains(words), "{words}: {check}");
+        }
+    };
+    said(&e2b(&forkd, None), "ok", "--e2b-listen", "");
+    said(&e2b(&forkd, Some("127.0.0.1:0")), "ok", "starts next", "");
+    said(&e2b(&forkd, Some("0.0.0.0:8891")), "warn", "needs TLS", "--tls-cert");
+    forkd.ok(&["ls"]);
+    let without = e2b(&forkd, Some("127.0.0.1:0"));
+    said(&without, "warn", "was started without", "forkd stop");
+    forkd.ok(&["stop"]);
+    // A daemon that listens, first without a template, then with one, then without its key.
+    let start = forkd.command(&["ls"]).env("FORKD_E2B_LISTEN", "127.0.0.1:0").output().unwrap();
+    assert!(start.status.success(), "{}", String::from_utf8_lossy(&start.stderr));
+    said(&e2b(&forkd, None), "warn", "base and code-interpreter-v1", "forkd e2b alias base=TAG");
+    forkd.template("tiny", "small", 128);
+    forkd.ok(&["e2b", "alias", "base=small"]);
+    said(&e2b(&forkd, None), "ok", "templates: base", "");
+    let sandbox = forkd.json(&["fork", "small"])[0]["id"].as_str().unwrap().to_owned();
+    said(&e2b(&forkd, None), "ok", "templates: base", "");
+    forkd.ok(&["rm", &sandbox]);
+    forkd.ok(&["e2b", "alias", "mine=gone"]);
+    said(&e2b(&forkd, None), "warn", "name mine", "forkd e2b alias mine=TAG");
+    let told = forkd.home().join("state/e2b/env");
+    let lines = std::fs::read_to_string(&told).unwrap();
+    let changed = |line: &str| match line.split_once("E2B_API_KEY=") {
+        Some((export, _)) => format!("{export}E2B_API_KEY=e2b_00\n"),
+        None => format!("{line}\n"),
+    };
+    std::fs::write(&told, lines.lines().map(changed).collect::<String>()).unwrap();
+    said(&e2b(&forkd, None), "fail", "answers 401", "another daemon");
 }

@@ -1,9 +1,11 @@
 """A program for E2B: nothing in it knows of forkd. Prints `done` when all of it held."""
 
+import copy
 import threading
 import time
 import urllib.error
 import urllib.request
+from datetime import datetime, timedelta, timezone
 
 from e2b import (
     CommandExitException,
@@ -148,8 +150,21 @@ def life(sandbox):
     page = Sandbox.list(query=SandboxQuery(metadata={"a b": "c&d"})).next_items()
     assert [one.sandbox_id for one in page] == [sandbox.sandbox_id], page
     assert Sandbox.list(query=SandboxQuery(metadata={"a b": "other"})).next_items() == []
-    assert sandbox.get_metrics() == []
+    uses(sandbox)
     assert sandbox.is_running()
+
+
+def uses(sandbox):
+    """What its programs use: figures of now, and none of before it was there."""
+    [now] = sandbox.get_metrics()
+    info = sandbox.get_info()
+    assert now.cpu_count == info.cpu_count and 0 <= now.cpu_used_pct <= 100, now
+    assert 0 < now.mem_used < now.mem_total <= info.memory_mb << 20, now
+    assert 0 < now.mem_cache < now.mem_total, now
+    assert 0 < now.disk_used < now.disk_total, now
+    assert abs(now.timestamp - datetime.now(timezone.utc)) < timedelta(minutes=5), now
+    before = info.started_at - timedelta(minutes=2)
+    assert sandbox.get_metrics(start=before, end=before + timedelta(minutes=1)) == []
 
 
 def pause(sandbox):
@@ -166,6 +181,8 @@ def pause(sandbox):
 def fork(sandbox):
     told = sandbox.commands.run("cat", background=True, stdin=True, timeout=0)
     sandbox.files.write("/dev/shm/thought", "half")
+    watcher = sandbox.files.watch_dir("/dev/shm")
+    sandbox.files.write("/dev/shm/before", "x")
     first, second = sandbox.fork(count=2, timeout=600)
     assert isinstance(first, Sandbox) and isinstance(second, Sandbox), (first, second)
     assert len({sandbox.sandbox_id, first.sandbox_id, second.sandbox_id}) == 3
@@ -175,6 +192,14 @@ def fork(sandbox):
     assert sandbox.files.read("/dev/shm/thought") == "half"
     assert first.commands.run("echo -n $GREETING").stdout == "hello"
     assert first.get_info().metadata == {"a b": "c&d"}
+    # A fork has the watchers of its source, and what they have seen and told to nobody.
+    for one, writes in [(first, True), (second, False), (sandbox, False)]:
+        here = copy.copy(watcher)
+        here._rpc = one.files._rpc
+        names = [event.name for event in here.get_new_events()]
+        assert names == ["before", "before"] + ["thought"] * 2 * writes, names
+        assert here.get_new_events() == []
+    watcher.stop()
     # A fork has the programs of its source, and they answer.
     for one, word in [(second, "second\n"), (first, "first\n"), (sandbox, "source\n")]:
         [cat] = one.commands.list()

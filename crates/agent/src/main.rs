@@ -32,6 +32,7 @@ mod identity;
 mod image_defaults;
 mod init;
 mod kept;
+mod kept_watch;
 mod link;
 mod log;
 mod outbox;
@@ -46,6 +47,7 @@ mod server;
 mod sync;
 mod terminal;
 mod tree;
+mod usage;
 mod user;
 mod watch;
 

@@ -16,12 +16,14 @@ use crate::active::{Active, Refusal};
 use crate::eval::{Cell, Contexts, Job};
 use crate::identity::Identity;
 use crate::kept::{Followed, KeptPrograms};
+use crate::kept_watch::KeptWatches;
 use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::pipes::{OutputPipe, drain};
 use crate::process::Processes;
 use crate::renew::{self, Renewer, Taken};
 use crate::sync::lock;
+use crate::usage::Usage;
 use crate::{environment, exec, files, hooks, log, ports, power, relay, terminal, tree, watch};
 
 const REQUEST_STACK_BYTES: usize = 256 * 1024;
@@ -48,6 +50,8 @@ struct Server {
     processes: Arc<Processes>,
     contexts: Contexts,
     kept: Arc<KeptPrograms>,
+    watches: KeptWatches,
+    usage: Usage,
     table: Mutex<HashMap<u64, Arc<Active>>>,
     running: AtomicU32,
     frames_rejected: AtomicU64,
@@ -115,6 +119,8 @@ fn start(link: &Arc<dyn Link>, standing: Standing) -> std::io::Result<Arc<Server
         processes,
         contexts,
         kept: Arc::default(),
+        watches: KeptWatches::default(),
+        usage: Usage::default(),
         table: Mutex::new(HashMap::new()),
         running: AtomicU32::new(0),
         frames_rejected: AtomicU64::new(0),
@@ -383,6 +389,7 @@ impl Server {
             | Request::ListFiles { output_credit, .. }
             | Request::StatFile { output_credit, .. }
             | Request::WatchFiles { output_credit, .. }
+            | Request::TakeChanges { output_credit, .. }
             | Request::ListKept { output_credit }
             | Request::ListPorts { output_credit } => *output_credit,
             _ => 0,
@@ -462,9 +469,15 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         Request::StatFile { path, output_credit: _ } => tree::stat(active, &path),
         Request::RemoveFile { path, recursive } => tree::remove(active, &path, recursive),
         Request::MakeDirectory { path } => tree::make_directory(active, &path),
-        Request::WatchFiles { path, recursive, output_credit: _ } => {
-            watch::watch(active, &path, recursive);
+        Request::WatchFiles { path, recursive, entries, output_credit: _ } => {
+            watch::watch(active, &path, watch::Extent { recursive, entries });
         }
+        Request::KeepWatch { keep, path, recursive } => {
+            answer(active, server.watches.keep(keep, &path, recursive));
+        }
+        Request::TakeChanges { name, output_credit: _ } => server.watches.tell(active, &name),
+        Request::EndWatch { name } => answer(active, server.watches.end(&name)),
+        Request::AskUsage {} => server.usage.tell(active),
         Request::ListPorts { output_credit: _ } => ports::list(active),
         Request::OpenPort { port } => relay::open(active, port),
         Request::SetClock { wall_clock_unix_ns } => {

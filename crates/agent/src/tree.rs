@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use forkd_protocol::{Reply, code};
+use forkd_protocol::{ChangedEntry, Reply, code};
 
 use crate::active::{Active, Refusal};
 use crate::files::{absolute, cancelled, refuse};
@@ -73,6 +73,13 @@ fn send_entries(active: &Active, path: &str) -> Result<(), Refusal> {
 }
 
 fn entry(path: &Path, facts: &Metadata) -> Reply {
+    let ChangedEntry { kind, bytes, mode, modified_unix_s } = changed_entry(facts);
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    Reply::Entry { name, kind, bytes, mode, modified_unix_s }
+}
+
+/// What is at a path, without its name.
+pub(crate) fn changed_entry(facts: &Metadata) -> ChangedEntry {
     let kind = facts.file_type();
     let kind = match (kind.is_file(), kind.is_dir(), kind.is_symlink()) {
         (true, _, _) => "file",
@@ -80,9 +87,7 @@ fn entry(path: &Path, facts: &Metadata) -> Reply {
         (_, _, true) => "symlink",
         _ => "other",
     };
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    Reply::Entry {
-        name: name.to_string_lossy().into_owned(),
+    ChangedEntry {
         kind: kind.to_owned(),
         bytes: facts.len(),
         mode: facts.permissions().mode() & 0o7777,

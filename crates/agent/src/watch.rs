@@ -9,6 +9,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forkd_protocol::{Reply, code};
@@ -18,6 +19,7 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use crate::active::{Active, Refusal};
 use crate::exec::wait_until;
 use crate::files::{absolute, cancelled, is_temporary, refuse};
+use crate::tree;
 
 /// Most directories of one watched tree; each takes about a kilobyte of the kernel's memory.
 const WATCHES_MAX: usize = 8192;
@@ -27,47 +29,61 @@ const PAIR_PATIENCE: Duration = Duration::from_millis(10);
 
 const BUFFER_BYTES: usize = 16 * 1024;
 
+/// As many as empty the kernel's longest queue of long names.
+const READS_MAX: usize = 256;
+
+const LOST: &str = "lost";
+
+/// Where changes go.
+pub(crate) trait Sink {
+    /// Takes one. False when it takes no more.
+    fn take(&mut self, change: Reply) -> bool;
+}
+
+/// Whoever has asked for them, as far as they have room.
+struct Asker<'a>(&'a Active);
+
+impl Sink for Asker<'_> {
+    fn take(&mut self, change: Reply) -> bool {
+        self.0.send_when_allowed(&change)
+    }
+}
+
+/// Which changes are told, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    /// What is below the directory's directories too.
+    pub(crate) recursive: bool,
+    /// With what there is at the path.
+    pub(crate) entries: bool,
+}
+
 /// Tells of changes until the request is ended or the path is gone.
-pub(crate) fn watch(active: &Active, path: &str, recursive: bool) {
-    let last = match follow(active, path, recursive) {
+pub(crate) fn watch(active: &Active, path: &str, extent: Extent) {
+    let last = match follow(active, path, extent) {
         Ok(()) => Reply::Done {},
         Err(refusal) => refusal.into_reply(),
     };
     active.send(&last, || {});
 }
 
-fn follow(active: &Active, path: &str, recursive: bool) -> Result<(), Refusal> {
-    let path = absolute(path)?;
-    let fail = |error: io::Error| refuse(path, &error);
-    let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
-    let inotify = inotify.map_err(|errno| fail(errno.into()))?;
-    let ends = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
-    let mut watcher =
-        Watcher { active, inotify, recursive, root: -1, paths: HashMap::new(), moved: None };
-    watcher.root = watcher.add(path, ends).map_err(fail)?;
-    if recursive {
-        watcher.add_below(path, Told::No)?;
-    }
+fn follow(active: &Active, path: &str, extent: Extent) -> Result<(), Refusal> {
+    let mut watcher = Watcher::begin(path, extent, Asker(active))?;
     active.send(&Reply::Watching {}, || {});
+    let inotify = watcher.kernel_queue();
     loop {
-        let pair_until = watcher.moved.as_ref().map(|_| Instant::now() + PAIR_PATIENCE);
+        let pair_until = watcher.pair_until();
         let mut fds = [
-            PollFd::new(&watcher.inotify, PollFlags::IN),
+            PollFd::new(&inotify, PollFlags::IN),
             PollFd::from_borrowed_fd(active.wake_fd(), PollFlags::IN),
         ];
         wait_until(&mut fds, pair_until);
         active.clear_wake();
-        let events = watcher.read().map_err(fail)?;
-        if events.is_empty() && pair_until.is_some_and(|until| until <= Instant::now()) {
-            watcher.give_up_pair()?;
-        }
-        for event in events {
-            if !watcher.take(event)? {
-                return Ok(());
-            }
+        if watcher.advance()? == Root::Gone {
+            return Ok(());
         }
         if active.is_cancelled() {
-            return Err(cancelled(path));
+            return Err(cancelled(Path::new(path)));
         }
     }
 }
@@ -83,6 +99,8 @@ struct Event {
 
 /// The first half of a renaming.
 struct Moved {
+    /// Until when the second half is waited for.
+    until: Instant,
     cookie: u32,
     path: PathBuf,
     is_directory: bool,
@@ -95,16 +113,75 @@ enum Told {
     No,
 }
 
-struct Watcher<'a> {
-    active: &'a Active,
-    inotify: OwnedFd,
-    recursive: bool,
+/// Whether the watched path itself is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Root {
+    Stands,
+    Gone,
+}
+
+/// A path that is watched.
+pub(crate) struct Watcher<S> {
+    sink: S,
+    inotify: Arc<OwnedFd>,
+    extent: Extent,
     root: i32,
     paths: HashMap<i32, PathBuf>,
     moved: Option<Moved>,
 }
 
-impl Watcher<'_> {
+impl<S: Sink> Watcher<S> {
+    /// Changes are told from now on.
+    pub(crate) fn begin(path: &str, extent: Extent, sink: S) -> Result<Self, Refusal> {
+        let path = absolute(path)?;
+        let fail = |error: io::Error| refuse(path, &error);
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+        let inotify = Arc::new(inotify.map_err(|errno| fail(errno.into()))?);
+        let ends = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        let mut watcher =
+            Self { sink, inotify, extent, root: -1, paths: HashMap::new(), moved: None };
+        watcher.root = watcher.add(path, ends).map_err(fail)?;
+        if extent.recursive {
+            watcher.add_below(path, Told::No)?;
+        }
+        Ok(watcher)
+    }
+
+    /// Readable when the kernel has events.
+    pub(crate) fn kernel_queue(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.inotify)
+    }
+
+    /// Where changes go.
+    pub(crate) fn sink(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
+    /// When [`Watcher::advance`] must be called although the kernel has no event.
+    pub(crate) fn pair_until(&self) -> Option<Instant> {
+        self.moved.as_ref().map(|moved| moved.until)
+    }
+
+    /// Tells of what the kernel has, without waiting.
+    pub(crate) fn advance(&mut self) -> Result<Root, Refusal> {
+        // Bounded: something may change all the time.
+        for _ in 0..READS_MAX {
+            let events = self.read().map_err(|error| refuse(Path::new("inotify"), &error))?;
+            if events.is_empty() {
+                break;
+            }
+            for event in events {
+                if self.take(event)? == Root::Gone {
+                    return Ok(Root::Gone);
+                }
+            }
+        }
+        if self.pair_until().is_some_and(|until| until <= Instant::now()) {
+            self.give_up_pair()?;
+        }
+        Ok(Root::Stands)
+    }
+
     fn add(&mut self, path: &Path, more: WatchFlags) -> io::Result<i32> {
         let flags = WatchFlags::CREATE
             | WatchFlags::MODIFY
@@ -112,7 +189,7 @@ impl Watcher<'_> {
             | WatchFlags::DELETE
             | WatchFlags::MOVED_FROM
             | WatchFlags::MOVED_TO;
-        let watch = inotify::add_watch(&self.inotify, path, flags | more)?;
+        let watch = inotify::add_watch(&*self.inotify, path, flags | more)?;
         self.paths.insert(watch, path.to_owned());
         Ok(watch)
     }
@@ -147,7 +224,7 @@ impl Watcher<'_> {
     /// What there is without waiting. A change that repeats the one before is left out.
     fn read(&self) -> io::Result<Vec<Event>> {
         let mut buffer = [const { MaybeUninit::uninit() }; BUFFER_BYTES];
-        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        let mut reader = Reader::new(&*self.inotify, &mut buffer);
         let mut events = Vec::new();
         loop {
             match reader.next() {
@@ -172,36 +249,37 @@ impl Watcher<'_> {
         }
     }
 
-    /// Tells of an event. False when the watched path itself is gone.
-    fn take(&mut self, event: Event) -> Result<bool, Refusal> {
+    /// Tells of an event.
+    fn take(&mut self, event: Event) -> Result<Root, Refusal> {
         if event.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.give_up_pair()?;
-            self.tell("lost", Path::new("/"), None)?;
-            return Ok(true);
+            self.tell(LOST, Path::new("/"), None)?;
+            return Ok(Root::Stands);
         }
-        let Some(folder) = self.paths.get(&event.watch).cloned() else { return Ok(true) };
+        let Some(folder) = self.paths.get(&event.watch).cloned() else { return Ok(Root::Stands) };
         let is_root = event.watch == self.root;
         if event.flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) && is_root {
             self.tell("removed", &folder, None)?;
-            return Ok(false);
+            return Ok(Root::Gone);
         }
         if event.flags.contains(ReadFlags::IGNORED) {
             self.paths.remove(&event.watch);
-            return Ok(!is_root);
+            return Ok(if is_root { Root::Gone } else { Root::Stands });
         }
         let name = event.name.as_deref().unwrap_or("");
         let path = if name.is_empty() { folder } else { folder.join(name) };
         let is_directory = event.flags.contains(ReadFlags::ISDIR);
         if event.flags.contains(ReadFlags::MOVED_TO) {
             self.moved_to(event.cookie, &path, is_directory)?;
-            return Ok(true);
+            return Ok(Root::Stands);
         }
         self.give_up_pair()?;
         if is_temporary(name) {
-            return Ok(true);
+            return Ok(Root::Stands);
         }
         if event.flags.contains(ReadFlags::MOVED_FROM) {
-            self.moved = Some(Moved { cookie: event.cookie, path, is_directory });
+            let until = Instant::now() + PAIR_PATIENCE;
+            self.moved = Some(Moved { until, cookie: event.cookie, path, is_directory });
         } else if event.flags.contains(ReadFlags::CREATE) {
             self.created(&path, is_directory)?;
         } else if event.flags.contains(ReadFlags::DELETE) {
@@ -209,12 +287,12 @@ impl Watcher<'_> {
         } else if event.flags.intersects(ReadFlags::MODIFY | ReadFlags::ATTRIB) {
             self.tell("modified", &path, None)?;
         }
-        Ok(true)
+        Ok(Root::Stands)
     }
 
     fn created(&mut self, path: &Path, is_directory: bool) -> Result<(), Refusal> {
         self.tell("created", path, None)?;
-        if is_directory && self.recursive {
+        if is_directory && self.extent.recursive {
             // One that is gone again needs no watching.
             if self.add(path, WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW).is_ok() {
                 self.add_below(path, Told::Yes)?;
@@ -252,16 +330,28 @@ impl Watcher<'_> {
             let gone: Vec<i32> = self.paths.iter().filter_map(below).collect();
             for watch in gone {
                 // It may have ended by itself.
-                inotify::remove_watch(&self.inotify, watch).ok();
+                inotify::remove_watch(&*self.inotify, watch).ok();
                 self.paths.remove(&watch);
             }
         }
         self.tell("removed", &path, None)
     }
 
-    fn tell(&self, kind: &str, path: &Path, from: Option<&Path>) -> Result<(), Refusal> {
+    fn tell(&mut self, kind: &str, path: &Path, from: Option<&Path>) -> Result<(), Refusal> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let reply = Reply::Change { kind: kind.to_owned(), path: text(path), from: from.map(text) };
-        if self.active.send_when_allowed(&reply) { Ok(()) } else { Err(cancelled(path)) }
+        let is_there = self.extent.entries && !matches!(kind, "removed" | LOST);
+        let facts = is_there.then(|| std::fs::symlink_metadata(path).ok()).flatten();
+        let change = Reply::Change {
+            kind: kind.to_owned(),
+            path: text(path),
+            from: from.map(text),
+            entry: facts.map(|facts| tree::changed_entry(&facts)),
+        };
+        if self.sink.take(change) { Ok(()) } else { Err(cancelled(path)) }
     }
+}
+
+/// Stands for changes that were missed.
+pub(crate) fn lost() -> Reply {
+    Reply::Change { kind: LOST.to_owned(), path: "/".to_owned(), from: None, entry: None }
 }

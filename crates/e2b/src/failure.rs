@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Unimplemented,
     DeadlineExceeded,
     Internal,
+    /// Something of what was asked for is gone for good.
+    Missed,
     /// The sandbox does not run: on the side of sandboxes that is as good as none.
     Gone,
 }
@@ -77,6 +79,7 @@ impl Failure {
             Kind::Unimplemented => "unimplemented",
             Kind::DeadlineExceeded => "deadline_exceeded",
             Kind::Internal => "internal",
+            Kind::Missed => "data_loss",
         }
     }
 
@@ -92,7 +95,9 @@ impl Failure {
             Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Kind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
             Kind::Unimplemented => StatusCode::NOT_IMPLEMENTED,
-            Kind::DeadlineExceeded | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Kind::DeadlineExceeded | Kind::Internal | Kind::Missed => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
             Kind::Gone => StatusCode::BAD_GATEWAY,
         }
     }
@@ -232,7 +237,7 @@ fn kind_of_guest(error: &GuestError) -> Kind {
         GuestError::Timeout { .. } | GuestError::NotReading { .. } => Kind::DeadlineExceeded,
         GuestError::Closed { .. } => Kind::Gone,
         GuestError::Remote { code, .. } => match code.as_str() {
-            "file_not_found" => Kind::NotFound,
+            "file_not_found" | "not_kept" => Kind::NotFound,
             "user_not_found" => Kind::Unauthenticated,
             "busy" => Kind::LimitReached,
             "unsupported" => Kind::Unimplemented,
@@ -263,7 +268,7 @@ fn kind_of_process(error: &ProcessError) -> Kind {
 mod tests {
     use super::*;
 
-    const ALL: [Kind; 14] = [
+    const ALL: [Kind; 15] = [
         Kind::InvalidArgument,
         Kind::Unauthenticated,
         Kind::PermissionDenied,
@@ -277,6 +282,7 @@ mod tests {
         Kind::Unimplemented,
         Kind::DeadlineExceeded,
         Kind::Internal,
+        Kind::Missed,
         Kind::Gone,
     ];
 

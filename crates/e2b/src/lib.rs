@@ -10,7 +10,7 @@
 //! secret   keys and tokens             failure  errors, in the forms that clients read
 //! record   what is kept of each one    signature  addresses of files that need no token
 //! subject  what a request is about     pass_on  what the daemon does for us
-//! aliases  names that stand for templates
+//! aliases  names that stand for templates  listening  whether a sandbox has an interpreter
 //! ```
 //!
 //! Guarantees: no token is in a guest or a snapshot because of this; what forkd does not do is
@@ -27,6 +27,7 @@ mod envd;
 mod failure;
 mod id;
 mod interpreter;
+mod listening;
 mod pass_on;
 mod ports;
 mod record;

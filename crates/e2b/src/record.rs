@@ -24,6 +24,7 @@ pub(crate) struct Record {
     pub(crate) template: String,
     pub(crate) cpus: u32,
     pub(crate) memory_mb: u64,
+    pub(crate) disk_mb: u64,
     /// What the client said; none if it said nothing.
     pub(crate) allow_internet_access: Option<bool>,
     /// Whoever knows the address of a server in it may reach it.

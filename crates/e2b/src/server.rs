@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use forkd_engine::Engine;
 use forkd_types::{SandboxId, TagName};
@@ -17,9 +18,9 @@ use crate::domain::Domain;
 use crate::envd::at::At;
 use crate::envd::files::file_signature;
 use crate::envd::place::Homes;
-use crate::envd::watchers::Watchers;
 use crate::failure::{Failure, Kind, bad_gateway};
 use crate::interpreter::{self, INTERPRETER_PORT};
+use crate::listening::Listening;
 use crate::pass_on::PassOn;
 use crate::ports;
 use crate::record::Records;
@@ -70,7 +71,7 @@ impl E2b {
             records,
             templates,
             homes: Homes::default(),
-            watchers: Watchers::default(),
+            listening: Listening::default(),
             find_caller,
             pass_on,
             domain,
@@ -155,14 +156,20 @@ async fn at_port(
     }
     match (is_envd, may) {
         (true, _) => envd::answer(At { shared, id }, request).await,
-        (false, true) if port == INTERPRETER_PORT && !shared.listens(&id, port).await => {
+        (false, true) if port == INTERPRETER_PORT && !shared.has_interpreter(&id, port).await => {
             let is_code = request.uri().path() == "/execute";
             if is_code && !envd::has_token(&shared, &id, request.headers()) {
                 return envd::no_token().into_response();
             }
             interpreter::answer(At { shared, id }, request).await
         }
-        (false, true) => ports::answer(&shared, &said, id, port, request).await,
+        (false, true) => {
+            let answer = ports::answer(&shared, &said, id.clone(), port, request).await;
+            if port == INTERPRETER_PORT && answer.status() == StatusCode::BAD_GATEWAY {
+                shared.listening.changed(&id);
+            }
+            answer
+        }
         (false, false) => ports::refused(&said),
     }
 }

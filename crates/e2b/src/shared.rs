@@ -10,7 +10,7 @@ use forkd_types::{SandboxId, SandboxState};
 use crate::aliases::Aliases;
 use crate::domain::Domain;
 use crate::envd::place::Homes;
-use crate::envd::watchers::Watchers;
+use crate::listening::{Known, Listening};
 use crate::pass_on::PassOn;
 use crate::record::Records;
 use crate::secret::Secret;
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) records: Records,
     pub(crate) templates: Aliases,
     pub(crate) homes: Homes,
-    pub(crate) watchers: Watchers,
+    pub(crate) listening: Listening,
     pub(crate) find_caller: FindCaller,
     pub(crate) pass_on: PassOn,
     /// Ports of sandboxes have names below it.
@@ -55,9 +55,31 @@ impl Shared {
         self.stand(id) == Stand::Running
     }
 
-    /// Whether something in a sandbox listens on a port.
-    pub(crate) async fn listens(&self, id: &SandboxId, port: NonZeroU16) -> bool {
-        self.engine.dial(id, port.get()).await.is_ok()
+    /// Whether a sandbox has an interpreter of its own on this port, as far as is known; looks
+    /// where it is not.
+    pub(crate) async fn has_interpreter(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        port: NonZeroU16,
+    ) -> bool {
+        match self.listening.known(id) {
+            Known::Nothing => self.look_for_interpreter(id, port).await,
+            Known::Listens => true,
+            Known::Silent { look_again } => {
+                if look_again {
+                    let (shared, id) = (Arc::clone(self), id.clone());
+                    tokio::spawn(async move { shared.look_for_interpreter(&id, port).await });
+                }
+                false
+            }
+        }
+    }
+
+    async fn look_for_interpreter(&self, id: &SandboxId, port: NonZeroU16) -> bool {
+        let look = self.listening.look(id);
+        let listens = self.engine.dial(id, port.get()).await.is_ok();
+        self.listening.saw(id, look, listens);
+        listens
     }
 
     /// Lets a paused sandbox run again if it was made to wake by itself. Tells whether it runs.

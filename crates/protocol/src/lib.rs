@@ -27,7 +27,9 @@
 //! connection itself.
 //!
 //! A program that was started with a [`Keep`] is not lost to a new epoch: its output waits in the
-//! agent, as much as [`Reply::Followed`] tells, until the host asks for it by its name.
+//! agent, as much as [`Reply::Followed`] tells, until the host asks for it by its name. So do the
+//! changes that a watch with a [`Keep`] sees; where there were too many, a [`Reply::Change`] stands
+//! for those that were missed.
 //!
 //! # Flow control
 //!
@@ -40,6 +42,7 @@
 pub mod code;
 mod codec;
 mod frame;
+mod kinds;
 mod limit;
 mod message;
 mod part;
@@ -50,10 +53,10 @@ pub use frame::{DELIMITER, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, MAG
 pub use limit::{
     CONTEXTS_MAX, CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX,
     INPUT_WINDOW_BYTES, KEPT_MAX, KEPT_NAME_BYTES_MAX, KEPT_RECORD_BYTES_MAX, OUTPUT_WINDOW_BYTES,
-    REQUESTS_MAX, TEXT_BYTES_MAX,
+    REQUESTS_MAX, TEXT_BYTES_MAX, WATCHES_KEPT_MAX,
 };
 pub use message::{Reply, Request};
-pub use part::{EvalContext, EvalException, HookReport, Keep};
+pub use part::{ChangedEntry, EvalContext, EvalException, HookReport, Keep};
 
 /// Oldest protocol version that this build understands.
 pub const PROTOCOL_MIN: u32 = 1;

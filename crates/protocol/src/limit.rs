@@ -24,6 +24,9 @@ pub const REQUESTS_MAX: u32 = 256;
 /// they are requests under way.
 pub const KEPT_MAX: usize = 64;
 
+/// Most kept watches. Those whose path is gone give way to others.
+pub const WATCHES_KEPT_MAX: usize = 64;
+
 /// Longest name of a kept program, in bytes.
 pub const KEPT_NAME_BYTES_MAX: usize = 128;
 

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::part::{EvalContext, EvalException, HookReport, Keep};
+use crate::part::{ChangedEntry, EvalContext, EvalException, HookReport, Keep};
 
 /// What the host sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -247,10 +247,41 @@ pub enum Request {
         /// What is below the directory's directories too.
         #[serde(default)]
         recursive: bool,
+        /// What has changed is told with what it is then. Older agents do not.
+        #[serde(default)]
+        entries: bool,
         /// Credit for output.
         #[serde(default)]
         output_credit: u64,
     },
+    /// Watches as `WatchFiles` with `entries`, and keeps what changes until it is asked for: also
+    /// by another host, and in a branch's child. Answered by `Done`; or by `Error`.
+    KeepWatch {
+        /// The name, and what the host wants to find with it again.
+        keep: Keep,
+        /// Absolute path.
+        path: String,
+        /// What is below the directory's directories too.
+        #[serde(default)]
+        recursive: bool,
+    },
+    /// What a kept watch has seen since it was asked last, with all that was done before this
+    /// request. Answered by `KeptWatch`, then `Change` for each, at last `Done`; or by `Error`,
+    /// such as when the path itself is gone and nothing else is left to be told.
+    TakeChanges {
+        /// Its name.
+        name: String,
+        /// Credit for output.
+        #[serde(default)]
+        output_credit: u64,
+    },
+    /// Ends a kept watch. Answered by `Done`; or by `Error`.
+    EndWatch {
+        /// Its name.
+        name: String,
+    },
+    /// What the machine's programs use of it. Answered by `Usage`; or by `Error`.
+    AskUsage {},
     /// Which TCP ports are listened on. Answered by `Port` for each, at last `Done`.
     ListPorts {
         /// Credit for output.
@@ -472,6 +503,32 @@ pub enum Reply {
         /// The old path of a renamed one.
         #[serde(default)]
         from: Option<String>,
+        /// What is at the path, if that was asked for and something is.
+        #[serde(default)]
+        entry: Option<ChangedEntry>,
+    },
+    /// A kept watch, whose changes follow. Consumes credit for its text.
+    KeptWatch {
+        /// Of the [`Keep`] that it was made with.
+        record: String,
+    },
+    /// What the machine's programs use of it.
+    Usage {
+        /// Processors.
+        cpus: u32,
+        /// Of the time of all processors, in thousandths: what was not idle since somebody asked
+        /// last, or in the last fraction of a second.
+        cpu_permille: u32,
+        /// Memory, in bytes.
+        memory: u64,
+        /// What programs could not have of it.
+        memory_used: u64,
+        /// What files have of it that could be read again.
+        memory_cached: u64,
+        /// The root file system, in bytes; 0 if it is none of a size.
+        disk: u64,
+        /// What is taken of it.
+        disk_used: u64,
     },
     /// A TCP port that is listened on. Consumes credit for its texts.
     Port {
@@ -511,69 +568,4 @@ pub enum Reply {
         /// For people.
         message: String,
     },
-}
-
-impl Request {
-    /// Every kind that this build knows, as written on the wire.
-    pub const KINDS: &[&str] = &[
-        "hello",
-        "ping",
-        "exec",
-        "terminal",
-        "resize",
-        "input",
-        "credit",
-        "kill",
-        "cancel",
-        "list_kept",
-        "follow",
-        "forget",
-        "eval",
-        "make_context",
-        "list_contexts",
-        "end_context",
-        "set_clock",
-        "read_file",
-        "write_file",
-        "list_files",
-        "stat_file",
-        "remove_file",
-        "make_directory",
-        "watch_files",
-        "list_ports",
-        "open_port",
-        "renew",
-        "power_off",
-    ];
-}
-
-impl Reply {
-    /// Every kind that this build knows, as written on the wire.
-    pub const KINDS: &[&str] = &[
-        "welcome",
-        "pong",
-        "started",
-        "kept",
-        "followed",
-        "stdout",
-        "stderr",
-        "credit",
-        "exited",
-        "cell_started",
-        "contexts",
-        "eval_part",
-        "eval_done",
-        "file_data",
-        "file_end",
-        "written",
-        "entry",
-        "done",
-        "watching",
-        "change",
-        "port",
-        "port_opened",
-        "renewed",
-        "powering_off",
-        "error",
-    ];
 }

@@ -2,13 +2,26 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a program is kept under.
+/// What a program or a watch is kept under.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keep {
-    /// The host's name for it, which no other program of this guest has.
+    /// The host's name for it, which no other one of its kind in this guest has.
     pub name: String,
     /// What the host wants to find with it again; at most [`crate::KEPT_RECORD_BYTES_MAX`].
     pub record: String,
+}
+
+/// What is at the path of a change, when it is told; of a symbolic link, the link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedEntry {
+    /// As in [`Entry`](crate::Reply::Entry).
+    pub kind: String,
+    /// Size of a file's content.
+    pub bytes: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Seconds since the Unix epoch.
+    pub modified_unix_s: i64,
 }
 
 /// How a hook of the on-fork directory ended.

@@ -13,9 +13,12 @@ impl Reply {
             }
             Self::EvalPart { mime, data, .. } => Some(mime.len() + data.len()),
             Self::Entry { name, kind, .. } => Some(name.len() + kind.len()),
-            Self::Change { kind, path, from } => {
-                Some(kind.len() + path.len() + from.as_ref().map_or(0, String::len))
+            Self::Change { kind, path, from, entry } => {
+                let more = from.as_ref().map_or(0, String::len);
+                let of_entry = entry.as_ref().map_or(0, |entry| entry.kind.len());
+                Some(kind.len() + path.len() + more + of_entry)
             }
+            Self::KeptWatch { record } => Some(record.len()),
             Self::Port { address, program, .. } => {
                 Some(address.len() + program.as_ref().map_or(0, String::len))
             }
@@ -34,6 +37,7 @@ impl Reply {
             | Self::Written { .. }
             | Self::Done {}
             | Self::Watching {}
+            | Self::Usage { .. }
             | Self::Renewed { .. }
             | Self::PoweringOff {}
             | Self::Error { .. } => None,
@@ -80,6 +84,8 @@ impl Reply {
             | Self::Done {}
             | Self::Watching {}
             | Self::Change { .. }
+            | Self::KeptWatch { .. }
+            | Self::Usage { .. }
             | Self::Port { .. }
             | Self::PortOpened { .. }
             | Self::PoweringOff {} => 0,

@@ -4,11 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use forkd_protocol::{
-    DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX, FrameDecoder, FrameError,
-    HookReport, Keep, Reply, Request, decode_reply, decode_request, encode_frame, encode_reply,
-    encode_request,
+    ChangedEntry, DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX,
+    FrameDecoder, FrameError, HookReport, Keep, Reply, Request, decode_reply, decode_request,
+    encode_frame, encode_reply, encode_request,
 };
 
+#[expect(clippy::too_many_lines, reason = "one of each kind")]
 fn requests() -> Vec<Request> {
     vec![
         Request::Hello { protocol_min: 1, protocol_max: 3, nonce: u64::MAX },
@@ -66,7 +67,15 @@ fn requests() -> Vec<Request> {
         Request::StatFile { path: "/x".into(), output_credit: 3 },
         Request::RemoveFile { path: "/x".into(), recursive: true },
         Request::MakeDirectory { path: "/x/y".into() },
-        Request::WatchFiles { path: "/x".into(), recursive: true, output_credit: 3 },
+        Request::WatchFiles { path: "/x".into(), recursive: true, entries: true, output_credit: 3 },
+        Request::KeepWatch {
+            keep: Keep { name: "w-1".into(), record: "{}".into() },
+            path: "/x".into(),
+            recursive: true,
+        },
+        Request::TakeChanges { name: "w-1".into(), output_credit: 3 },
+        Request::EndWatch { name: "w-1".into() },
+        Request::AskUsage {},
         Request::ListPorts { output_credit: 3 },
         Request::OpenPort { port: 8080 },
         Request::Renew {
@@ -81,6 +90,7 @@ fn requests() -> Vec<Request> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "one of each kind")]
 fn replies() -> Vec<Reply> {
     vec![
         Reply::Welcome {
@@ -133,7 +143,27 @@ fn replies() -> Vec<Reply> {
         },
         Reply::Done {},
         Reply::Watching {},
-        Reply::Change { kind: "renamed".into(), path: "/y".into(), from: Some("/x".into()) },
+        Reply::Change {
+            kind: "renamed".into(),
+            path: "/y".into(),
+            from: Some("/x".into()),
+            entry: Some(ChangedEntry {
+                kind: "file".into(),
+                bytes: 1,
+                mode: 0o644,
+                modified_unix_s: -1,
+            }),
+        },
+        Reply::KeptWatch { record: "{}".into() },
+        Reply::Usage {
+            cpus: 2,
+            cpu_permille: 500,
+            memory: 1 << 30,
+            memory_used: 1 << 20,
+            memory_cached: 1 << 10,
+            disk: 1 << 33,
+            disk_used: 1 << 32,
+        },
         Reply::Port {
             address: "::1".into(),
             port: 8080,

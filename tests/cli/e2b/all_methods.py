@@ -139,7 +139,7 @@ def by_id(sandbox):
     name = sandbox.sandbox_id
     Sandbox.set_timeout(name, 700)
     assert Sandbox.get_info(name).sandbox_id == name
-    assert Sandbox.get_metrics(name) == []
+    assert len(Sandbox.get_metrics(name)) == 1
     Sandbox.update_network(name, {"deny_out": [ALL_TRAFFIC]})
     sandbox.update_network({"deny_out": [ALL_TRAFFIC]})
     assert sandbox.get_info().network["deny_out"] == [ALL_TRAFFIC]

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use forkd_engine::guest::{
     Depth, EvalRequest, ExecRequest, GuestAgent, GuestError, Identity, OUTPUT_BYTES_MAX,
+    WithEntries,
 };
 use forkd_protocol::{DATA_BYTES_MAX, HookReport, Reply, Request, credit_cost, encode_reply};
 use tokio::io::AsyncWriteExt;
@@ -88,7 +89,7 @@ fn replies_without_credit_to_readers_that_are_slow_are_bounded() {
         let mut watches = Vec::new();
         let mut ids = Vec::new();
         for _ in 0..60 {
-            let watching = agent.watch_files("/", Depth::Recursive);
+            let watching = agent.watch_files("/", Depth::Recursive, WithEntries::No);
             let answered = async {
                 let (id, _) = raw.request().await;
                 raw.answer(id, &Reply::Watching {}).await;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::raw::{Raw, client_of_raw_agent};
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{
-    Depth, FileChange, FileKind, FileWatch, FileWrite, GuestError, OUTPUT_BYTES_MAX,
+    Depth, FileChange, FileKind, FileWatch, FileWrite, GuestError, OUTPUT_BYTES_MAX, WithEntries,
 };
 use forkd_protocol::{Reply, Request};
 
@@ -131,7 +131,8 @@ async fn only_what_is_asked_for_is_removed() {
 }
 
 async fn next(watch: &mut FileWatch) -> Option<FileChange> {
-    tokio::time::timeout(SOON, watch.next()).await.expect("a change is told").unwrap()
+    let told = tokio::time::timeout(SOON, watch.next()).await.expect("a change is told").unwrap();
+    told.map(|told| told.change)
 }
 
 /// The changes up to the creation of `last`, without repetitions.
@@ -154,7 +155,8 @@ async fn each_kind_of_change_is_told_with_its_path() {
     let (agent, folder) = (local.greet().await, folder(&local));
     let path = |name: &str| text(folder.join(name));
     std::fs::create_dir(path("sub")).unwrap();
-    let mut watch = agent.watch_files(&text(folder.clone()), Depth::Itself).await.unwrap();
+    let mut watch =
+        agent.watch_files(&text(folder.clone()), Depth::Itself, WithEntries::No).await.unwrap();
     std::fs::write(path("a"), "x").unwrap();
     std::fs::write(path("sub/unseen"), "x").unwrap();
     std::fs::rename(path("a"), path("b")).unwrap();
@@ -188,7 +190,8 @@ async fn whatever_comes_into_a_watched_tree_is_told_however_fast() {
     let (agent, folder) = (local.greet().await, folder(&local));
     let path = |name: &str| text(folder.join(name));
     std::fs::create_dir_all(path("old/deep")).unwrap();
-    let mut watch = agent.watch_files(&text(folder.clone()), Depth::Recursive).await.unwrap();
+    let mut watch =
+        agent.watch_files(&text(folder.clone()), Depth::Recursive, WithEntries::No).await.unwrap();
     std::fs::write(path("old/deep/file"), "").unwrap();
     let mut files = BTreeSet::from([path("old/deep/file")]);
     for number in 0..50 {
@@ -220,10 +223,11 @@ async fn a_file_is_watched_by_itself_and_what_is_missing_is_refused() {
     let local = LocalAgent::start();
     let (agent, folder) = (local.greet().await, folder(&local));
     let file = text(folder.join("file"));
-    let refused = agent.watch_files(&file, Depth::Itself).await.map(drop).unwrap_err();
+    let refused =
+        agent.watch_files(&file, Depth::Itself, WithEntries::No).await.map(drop).unwrap_err();
     assert_eq!(code_of(refused), "file_not_found");
     std::fs::write(&file, "1").unwrap();
-    let mut watch = agent.watch_files(&file, Depth::Itself).await.unwrap();
+    let mut watch = agent.watch_files(&file, Depth::Itself, WithEntries::No).await.unwrap();
     std::fs::write(&file, "2").unwrap();
     assert_eq!(next(&mut watch).await, Some(FileChange::Modified(file)));
 }

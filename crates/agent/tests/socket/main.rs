@@ -12,4 +12,6 @@ mod processes_lose_nothing_and_hold_nobody;
 mod programs_outlive_their_conversation;
 mod raw;
 mod support;
+mod usage_is_told_as_the_kernel_counts_it;
 mod values_come_in_all_their_forms;
+mod watches_outlive_their_conversation;

@@ -37,7 +37,7 @@ enum What {
     /// that are started later.
     Alias {
         /// Such as base=python; TAG is looked up when a sandbox is made
-        #[arg(value_name = "NAME=TAG", value_parser = super::serve::template_name)]
+        #[arg(value_name = "NAME=TAG", value_parser = crate::options::e2b::template_name)]
         aliases: Vec<(String, TagName)>,
         /// Forget what was said of this name; may be repeated
         #[arg(long, value_name = "NAME")]

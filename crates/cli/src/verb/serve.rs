@@ -5,13 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use forkd_daemon::{E2bConfig, E2bDomain, PreviewConfig, PreviewUrl, SocketMode, TlsFiles};
-use forkd_types::{TagError, TagName};
+use forkd_daemon::{PreviewConfig, PreviewUrl, SocketMode, TlsFiles};
 use tracing_subscriber::EnvFilter;
 
 use crate::console::manner;
 use crate::daemon::settings;
-use crate::options::{Global, Maxima, Places};
+use crate::options::{E2b, Global, Maxima, Places};
 
 /// Run the daemon in the foreground
 ///
@@ -67,21 +66,8 @@ pub(crate) struct Options {
     /// Private key of that certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "preview_tls_cert")]
     preview_tls_key: Option<PathBuf>,
-    /// Answer clients of E2B at this address, such as 127.0.0.1:8891; `forkd e2b env` has what they
-    /// must be told
-    ///
-    /// Their keys are the tokens of --token-file, and one of the daemon's own user.
-    #[arg(long, value_name = "ADDRESS", env = "FORKD_E2B_LISTEN", hide_env_values = true)]
-    e2b_listen: Option<SocketAddr>,
-    /// Let a template name of E2B stand for a snapshot, such as `base=python`; may be repeated
-    #[arg(long, value_name = "NAME=TAG", env = "FORKD_E2B_TEMPLATE", hide_env_values = true)]
-    #[arg(value_delimiter = ',', value_parser = template_name, requires = "e2b_listen")]
-    e2b_template: Vec<(String, TagName)>,
-    /// Names below this domain lead to that address over TLS, such as sandboxes.example.com: E2B's
-    /// clients find ports of sandboxes by them [default: localhost:PORT, without TLS]
-    #[arg(long, value_name = "DOMAIN[:PORT]", env = "FORKD_E2B_DOMAIN", hide_env_values = true)]
-    #[arg(requires = "e2b_listen")]
-    e2b_domain: Option<E2bDomain>,
+    #[command(flatten)]
+    e2b: E2b,
     /// Record who asked for what in this file, one JSON line per request
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
@@ -115,12 +101,6 @@ enum LogFormat {
     Json,
 }
 
-pub(super) fn template_name(text: &str) -> Result<(String, TagName), String> {
-    let (name, tag) = text.split_once('=').ok_or("use NAME=TAG")?;
-    let tag = tag.parse().map_err(|error: TagError| error.to_string())?;
-    Ok((name.to_owned(), tag))
-}
-
 fn start_log(format: LogFormat) {
     let filter = EnvFilter::try_from_env("FORKD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -151,9 +131,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
         url: options.preview_url,
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
     });
-    let templates = options.e2b_template.into_iter().collect();
-    let domain = options.e2b_domain;
-    config.e2b = options.e2b_listen.map(|listen| E2bConfig { listen, templates, domain });
+    config.e2b = options.e2b.config();
     settings::secure_run_dir(&config.run_dir)?;
     forkd_daemon::serve(config).await.context("the daemon cannot run")
 }

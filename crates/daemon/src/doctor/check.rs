@@ -40,11 +40,8 @@ impl Check {
         Self { name, outcome: Outcome::Warn, detail: detail.into(), remedy }
     }
 
-    pub(super) fn fail(
-        name: &'static str,
-        detail: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
+    /// Required, and does not work.
+    pub fn fail(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { outcome: Outcome::Fail, ..Self::warn(name, detail, remedy) }
     }
 

@@ -5,7 +5,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forkd_api::{ErrorBody, FieldError, FileEntry};
-use forkd_engine::guest::{Depth, FileWrite};
+use forkd_engine::guest::{Depth, FileWrite, WithEntries};
 use futures_util::stream;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -207,10 +207,11 @@ pub(crate) async fn watch(
     Query(query): Query<TreeQuery>,
 ) -> Result<Response, Failure> {
     let depth = query.depth();
-    let watch = app.engine.watch_files(&id, &checked_path(query.path)?, depth).await?;
+    let path = checked_path(query.path)?;
+    let watch = app.engine.watch_files(&id, &path, depth, WithEntries::No).await?;
     let changes = stream::unfold(Some(watch), |watch| async move {
         let mut watch = watch?;
-        let change = watch.next().await;
+        let change = watch.next().await.map(|told| told.map(|told| told.change));
         let goes_on = matches!(change, Ok(Some(_)));
         let event = sse::event(&convert::file_change(change));
         Some((event, goes_on.then_some(watch)))

@@ -121,6 +121,7 @@ pub(super) async fn create(
         template: tag.shown_to(asked.engine.caller().owner()),
         cpus: snapshot.vcpus,
         memory_mb: snapshot.memory.get() >> 20,
+        disk_mb: asked.disk_mb(&tag),
         allow_internet_access: body.allow_internet_access,
         allow_public_traffic: body.network.as_ref().is_none_or(NetworkWish::is_public),
         wakes_for_secs: wakes.then_some(life.as_secs()),

@@ -125,6 +125,8 @@ impl Asked {
             at_end: source.options.at_end,
             ..SandboxOptions::default()
         };
-        self.start(tag, options, life, record).await
+        let fork = self.start(tag, options, life, record).await?;
+        self.shared.listening.forked(&source.id, &fork.id);
+        Ok(fork)
     }
 }

@@ -3,16 +3,21 @@
 use std::time::{Duration, SystemTime};
 
 use axum::Json;
-use axum::extract::Path;
+use axum::extract::{Path, RawQuery};
 use axum::http::StatusCode;
+use forkd_engine::guest::Usage;
 use forkd_types::SandboxState;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::asked::{Asked, Body, Said, to_the_end};
 use super::create::life_of;
-use super::shown::end_of;
+use super::shown::{end_of, time};
 use crate::failure::{Failure, Kind};
+use crate::shared::{Stand, now_unix, stand_of};
+
+/// Between a client's now and ours, on its way here.
+const NOW_SECS: i64 = 5;
 
 pub(super) async fn detail(asked: Asked, Path(said): Said) -> Result<Json<Value>, Failure> {
     let sandbox = asked.sandbox(&said)?;
@@ -25,7 +30,7 @@ pub(super) async fn kill(asked: Asked, Path(said): Said) -> Result<StatusCode, F
     to_the_end(async move {
         asked.engine.remove_sandbox(&id).await?;
         shared.records.remove(&id);
-        shared.watchers.forget(&id);
+        shared.listening.forget(&id);
         Ok::<_, Failure>(())
     })
     .await?;
@@ -137,8 +142,92 @@ pub(super) async fn pause(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// None are taken.
-pub(super) async fn metrics(asked: Asked, Path(said): Said) -> Result<Json<Value>, Failure> {
-    asked.sandbox(&said)?;
-    Ok(Json(json!([])))
+/// What programs use now: one sample, unless the client asks about other times. No history is kept.
+pub(super) async fn metrics(
+    asked: Asked,
+    Path(said): Said,
+    RawQuery(query): RawQuery,
+) -> Result<Json<Value>, Failure> {
+    let sandbox = asked.sandbox(&said)?;
+    let span = Span::of(&query.unwrap_or_default())?;
+    let now = now_unix();
+    // A paused one uses nothing that anybody could measure.
+    if !span.has(now) || stand_of(sandbox.state) != Stand::Running {
+        return Ok(Json(json!([])));
+    }
+    let usage = asked.engine.guest_usage(&sandbox.id).await?;
+    Ok(Json(json!([sample(&usage, SystemTime::now())])))
+}
+
+/// The times that a client asks about, in seconds since 1970, both included.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Span {
+    start: Option<i64>,
+    end: Option<i64>,
+}
+
+impl Span {
+    fn of(query: &str) -> Result<Self, Failure> {
+        let mut span = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let place = match name.as_ref() {
+                "start" => &mut span.start,
+                "end" => &mut span.end,
+                _ => continue,
+            };
+            let secs = value.parse().map_err(|_| Failure::field(&name, "is no number"))?;
+            *place = Some(secs);
+        }
+        match span {
+            Span { start: Some(start), end: Some(end) } if start > end => {
+                Err(Failure::field("start", "is after the end"))
+            }
+            span => Ok(span),
+        }
+    }
+
+    /// Whether they include a moment. A client that asks up to now has asked before it came here.
+    fn has(&self, now: i64) -> bool {
+        self.start.is_none_or(|start| start <= now)
+            && self.end.is_none_or(|end| end + NOW_SECS >= now)
+    }
+}
+
+/// As clients see what programs use at a moment.
+fn sample(usage: &Usage, at: SystemTime) -> Value {
+    let unix = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    json!({
+        "timestamp": time(at),
+        "timestampUnix": unix,
+        "cpuCount": usage.cpus,
+        "cpuUsedPct": f64::from(usage.cpu_permille) / 10.0,
+        "memUsed": usage.memory_used.get(),
+        "memTotal": usage.memory.get(),
+        "memCache": usage.memory_cached.get(),
+        "diskUsed": usage.disk_used.get(),
+        "diskTotal": usage.disk.get(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_of_now_is_told_to_those_who_ask_about_now() {
+        for (query, has) in [
+            ("", true),
+            ("start=1000", true),
+            ("start=900&end=1000&x=y", true),
+            ("end=998", true),
+            ("start=1001", false),
+            ("end=900", false),
+            ("start=0&end=0", false),
+        ] {
+            assert_eq!(Span::of(query).unwrap().has(1000), has, "{query}");
+        }
+        for wrong in ["start=x", "end=1.5", "start=2&end=1"] {
+            assert!(Span::of(wrong).is_err(), "{wrong}");
+        }
+    }
 }

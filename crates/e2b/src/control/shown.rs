@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use forkd_engine::{AtEnd, Sandbox};
-use forkd_types::{SandboxState, limit};
+use forkd_types::{SandboxState, SnapshotTag, limit};
 use serde_json::{Map, Value, json};
 
 use super::asked::Asked;
@@ -31,14 +31,20 @@ impl Asked {
     pub(super) fn record(&self, sandbox: &Sandbox) -> Record {
         self.shared.records.get(&sandbox.id).unwrap_or_else(|| {
             let snapshot = self.engine.snapshot(&sandbox.snapshot_tag).ok();
-            let memory = |bytes: u64| bytes >> 20;
             Record {
                 template: sandbox.snapshot_tag.shown_to(self.engine.caller().owner()),
                 cpus: snapshot.as_ref().map_or(0, |snapshot| snapshot.vcpus),
-                memory_mb: snapshot.map_or(0, |snapshot| memory(snapshot.memory.get())),
+                memory_mb: snapshot.map_or(0, |snapshot| snapshot.memory.get() >> 20),
+                disk_mb: self.disk_mb(&sandbox.snapshot_tag),
                 ..Record::default()
             }
         })
+    }
+
+    /// How large the disk of a snapshot's sandboxes is.
+    pub(super) fn disk_mb(&self, tag: &SnapshotTag) -> u64 {
+        // What cannot be known of an image that is gone is not worth a failure.
+        self.engine.disk_size(tag).ok().flatten().map_or(0, |bytes| bytes.get() >> 20)
     }
 
     /// As create, connect and fork answer.
@@ -107,7 +113,7 @@ fn listed_with(sandbox: &Sandbox, record: Record) -> Map<String, Value> {
     set("endAt", time(end_of(sandbox)).into());
     set("cpuCount", record.cpus.into());
     set("memoryMB", record.memory_mb.into());
-    set("diskSizeMB", 0.into());
+    set("diskSizeMB", record.disk_mb.into());
     set("state", state.into());
     set("envdVersion", ENVD_VERSION.into());
     set("metadata", json!(*sandbox.options.metadata));

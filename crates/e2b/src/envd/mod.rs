@@ -11,7 +11,6 @@ mod process;
 mod said;
 mod upload;
 mod watch;
-pub(crate) mod watchers;
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, StatusCode};

@@ -139,6 +139,8 @@ pub(super) async fn start(
     let started = async move { engine.start_process(&id, request).await };
     let started = tokio::spawn(started).await;
     let started = started.map_err(|_| Failure::new(Kind::Internal, "a task died"))?;
+    // It may be a server.
+    at.shared.listening.changed(&at.id);
     let view = started.map_err(|error| explained(error, &config.cmd))?;
     let reader = at.shared.engine.process_output(&at.id, &view.id, Some(0)).await?;
     Ok(followed(Follow::new(reader, view.pid, pty.is_some(), timeout, headers)))

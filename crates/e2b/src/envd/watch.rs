@@ -1,29 +1,25 @@
 //! Changes of a directory: as a stream, or kept until they are asked for.
+//!
+//! Guarantees: what is kept is kept by the guest, with all that is needed to tell it. So a fork has
+//! the watchers of its source, and so has the next daemon.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::HeaderMap;
-use forkd_engine::guest::{Depth, FileChange, FileKind, FileWatch};
+use forkd_engine::guest::{
+    Depth, FileChange, FileEntry, FileKind, FileWatch, KeptChanges, ToldChange, WithEntries,
+};
 use futures_util::{Stream, stream};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::at::{At, keepalive_of, timeout_of};
 use super::entry::shown;
-use super::watchers::Watcher;
 use crate::connect::{Broken, ended, message};
 use crate::failure::{Failure, Kind};
-
-/// Watchers of one sandbox.
-const WATCHERS_MAX: usize = 64;
-/// For changes that are on their way from the guest.
-const QUIET: Duration = Duration::from_millis(60);
-const QUIET_MAX: Duration = Duration::from_millis(600);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -41,68 +37,83 @@ pub(super) struct OfWatcher {
     watcher_id: String,
 }
 
-/// A directory that is watched.
-struct Watching {
-    at: At,
-    root: String,
-    include_entry: bool,
-    watch: FileWatch,
-}
+impl Watched {
+    /// How far it goes.
+    fn depth(&self) -> Depth {
+        if self.recursive { Depth::Recursive } else { Depth::Itself }
+    }
 
-impl Watching {
-    async fn begin(at: &At, headers: &HeaderMap, ask: Watched) -> Result<Self, Failure> {
-        let root = at.file(headers, &ask.path).await?;
+    /// The directory that is meant, and how its changes are told.
+    async fn told(&self, at: &At, headers: &HeaderMap) -> Result<Telling, Failure> {
+        let root = at.file(headers, &self.path).await?;
         if at.entry(&root).await?.kind == FileKind::File {
             return Err(Failure::field("path", "is not a directory"));
         }
-        let depth = if ask.recursive { Depth::Recursive } else { Depth::Itself };
-        let watch = at.shared.engine.watch_files(&at.id, &root, depth).await?;
-        Ok(Self { at: at.clone(), root, include_entry: ask.include_entry, watch })
+        Ok(Telling { root, include_entry: self.include_entry })
     }
+}
 
-    /// The next change. Safe to cancel while it waits for one.
-    async fn next(&mut self) -> Result<Option<FileChange>, Broken> {
-        self.watch.next().await.map_err(|_| Broken)
-    }
+/// How changes are told. The guest keeps it with a watcher.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Telling {
+    root: String,
+    include_entry: bool,
+}
 
+impl Telling {
     /// A change as clients see it; a failure when some were missed.
-    async fn told(&self, change: FileChange) -> Result<Vec<Value>, Failure> {
+    async fn events(&self, at: &At, told: ToldChange) -> Result<Vec<Value>, Failure> {
+        let ToldChange { change, entry } = told;
         let (path, kind) = match change {
-            FileChange::Created(path) => return Ok(self.created(&path).await),
+            FileChange::Created(path) => {
+                let entry = entry_of(at, &path, entry).await;
+                // A file that comes into its place in one step has its content already, where E2B's
+                // agent would write it next: programs wait for that.
+                let is_whole =
+                    entry.as_ref().is_some_and(|it| it.kind == FileKind::File && it.bytes > 0);
+                let kinds = ["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"];
+                let kinds = kinds.into_iter().take(if is_whole { 2 } else { 1 });
+                return Ok(kinds.map(|kind| self.event(&path, kind, entry.as_ref())).collect());
+            }
             FileChange::Modified(path) => (path, "EVENT_TYPE_WRITE"),
-            FileChange::Removed(path) => (path, "EVENT_TYPE_REMOVE"),
+            FileChange::Removed(path) => {
+                return Ok(vec![self.event(&path, "EVENT_TYPE_REMOVE", None)]);
+            }
             FileChange::Renamed { from, path } => {
                 // E2B tells the old name, and that there is a new thing.
-                let old = json!({"name": name_in(&self.root, &from), "type": "EVENT_TYPE_RENAME"});
-                return Ok(vec![old, self.event(&path, "EVENT_TYPE_CREATE").await]);
+                let entry = self.wanted(at, &path, entry).await;
+                let old = self.event(&from, "EVENT_TYPE_RENAME", None);
+                return Ok(vec![old, self.event(&path, "EVENT_TYPE_CREATE", entry.as_ref())]);
             }
             FileChange::Lost => {
-                return Err(Failure::new(Kind::Internal, "changes were missed: too many at once"));
+                let text = "changes were missed: there were too many before they were asked for";
+                return Err(Failure::new(Kind::Missed, text));
             }
         };
-        Ok(vec![self.event(&path, kind).await])
+        let entry = self.wanted(at, &path, entry).await;
+        Ok(vec![self.event(&path, kind, entry.as_ref())])
     }
 
-    /// A file that comes into its place in one step has its content already, where E2B's agent
-    /// would write it next: programs wait for that.
-    async fn created(&self, path: &str) -> Vec<Value> {
-        let mut events = vec![self.event(path, "EVENT_TYPE_CREATE").await];
-        let entry = self.at.entry(path).await;
-        if entry.is_ok_and(|entry| entry.kind == FileKind::File && entry.bytes > 0) {
-            events.push(self.event(path, "EVENT_TYPE_WRITE").await);
-        }
-        events
+    /// What is at a path, if the client wants to hear it.
+    async fn wanted(&self, at: &At, path: &str, told: Option<FileEntry>) -> Option<FileEntry> {
+        if self.include_entry { entry_of(at, path, told).await } else { None }
     }
 
-    async fn event(&self, path: &str, kind: &str) -> Value {
+    fn event(&self, path: &str, kind: &str, entry: Option<&FileEntry>) -> Value {
         let mut event = json!({"name": name_in(&self.root, path), "type": kind});
-        if self.include_entry
-            && kind != "EVENT_TYPE_REMOVE"
-            && let Ok(entry) = self.at.entry(path).await
-        {
-            event["entry"] = shown(&entry);
+        if let Some(entry) = entry.filter(|_| self.include_entry) {
+            event["entry"] = shown(entry);
         }
         event
+    }
+}
+
+/// What was at a path when it changed. An older agent has not looked, so we do.
+async fn entry_of(at: &At, path: &str, told: Option<FileEntry>) -> Option<FileEntry> {
+    match told {
+        Some(entry) => Some(entry),
+        None => at.entry(path).await.ok(),
     }
 }
 
@@ -113,7 +124,9 @@ fn name_in(root: &str, path: &str) -> String {
 }
 
 struct Follow {
-    watching: Watching,
+    at: At,
+    telling: Telling,
+    watch: FileWatch,
     waiting: VecDeque<Bytes>,
     deadline: Option<Instant>,
     keepalive: Duration,
@@ -131,8 +144,8 @@ impl Follow {
             }
             let until = self.deadline.unwrap_or_else(Instant::now);
             tokio::select! {
-                change = self.watching.next() => match change {
-                    Ok(Some(change)) => match self.watching.told(change).await {
+                change = self.watch.next() => match change {
+                    Ok(Some(told)) => match self.telling.events(&self.at, told).await {
                         Ok(events) => {
                             let sealed = |event| message(&json!({"filesystem": event}));
                             self.waiting.extend(events.into_iter().map(sealed));
@@ -140,9 +153,9 @@ impl Follow {
                         Err(failure) => self.end(Err(failure)),
                     },
                     Ok(None) => self.end(Ok(())),
-                    Err(broken) => {
+                    Err(_) => {
                         self.over = true;
-                        return Some(Err(broken));
+                        return Some(Err(Broken));
                     }
                 },
                 () = sleep_until(until), if self.deadline.is_some() => {
@@ -167,9 +180,13 @@ pub(super) async fn follow(
     headers: &HeaderMap,
     ask: Watched,
 ) -> Result<impl Stream<Item = Result<Bytes, Broken>> + Send + use<>, Failure> {
-    let watching = Watching::begin(at, headers, ask).await?;
+    let telling = ask.told(at, headers).await?;
+    let (engine, depth) = (&at.shared.engine, ask.depth());
+    let watch = engine.watch_files(&at.id, &telling.root, depth, WithEntries::Yes).await?;
     let follow = Follow {
-        watching,
+        at: at.clone(),
+        telling,
+        watch,
         waiting: VecDeque::from([message(&json!({"start": {}}))]),
         deadline: timeout_of(headers).and_then(|time| Instant::now().checked_add(time)),
         keepalive: keepalive_of(headers),
@@ -181,57 +198,29 @@ pub(super) async fn follow(
     }))
 }
 
-async fn keep_seeing(watcher: &Watcher, mut watching: Watching) {
-    loop {
-        match watching.next().await {
-            Ok(Some(change)) => watcher.see(watching.told(change).await),
-            Ok(None) => {
-                let text = "the watched directory is gone";
-                return watcher.see(Err(Failure::new(Kind::NotFound, text)));
-            }
-            Err(Broken) => {
-                return watcher.see(Err(Failure::new(Kind::Gone, "the sandbox is gone")));
-            }
-        }
-    }
-}
-
 pub(super) async fn create(at: &At, headers: &HeaderMap, ask: Watched) -> Result<Value, Failure> {
-    let watching = Watching::begin(at, headers, ask).await?;
-    let watchers = &at.shared.watchers;
-    let mut all = watchers.0.lock().unwrap_or_else(PoisonError::into_inner);
-    all.retain(|(id, _), (_, task)| !task.is_finished() || at.shared.engine.sandbox(id).is_ok());
-    if all.keys().filter(|(id, _)| *id == at.id).count() >= WATCHERS_MAX {
-        let text = format!("the sandbox has {WATCHERS_MAX} watchers already");
-        return Err(Failure::new(Kind::LimitReached, text));
-    }
-    let name = format!("w{:016x}", getrandom::u64().unwrap_or_default());
-    let watcher = Arc::new(Watcher { seen: Mutex::default(), changed: Notify::new() });
-    let sees = Arc::clone(&watcher);
-    let task = tokio::spawn(async move { keep_seeing(&sees, watching).await });
-    all.insert((at.id.clone(), name.clone()), (watcher, task.abort_handle()));
+    let telling = ask.told(at, headers).await?;
+    let name = getrandom::u64().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+    let name = format!("w{name:016x}");
+    let (record, depth) = (json!(telling).to_string(), ask.depth());
+    at.shared.engine.keep_watch(&at.id, &name, &record, &telling.root, depth).await?;
     Ok(json!({"watcherId": name}))
 }
 
 pub(super) async fn events(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Value, Failure> {
-    let watcher = at.shared.watchers.get(&at.id, &ask.watcher_id)?;
-    // What a client has just done is on its way here.
-    let until = Instant::now() + QUIET_MAX;
-    while Instant::now() < until && timeout(QUIET, watcher.changed.notified()).await.is_ok() {}
-    let mut seen = watcher.seen.lock().unwrap_or_else(PoisonError::into_inner);
-    let events: Vec<Value> = seen.events.drain(..).collect();
-    match &seen.over {
-        Some(failure) if events.is_empty() => Err(failure.clone()),
-        _ => Ok(json!({"events": events})),
+    let taken = at.shared.engine.take_changes(&at.id, &ask.watcher_id).await?;
+    let KeptChanges { record, changes } = taken;
+    // It comes from the guest: it may say anything.
+    let telling: Telling = serde_json::from_str(&record).unwrap_or_default();
+    let mut events = Vec::new();
+    for told in changes {
+        events.extend(telling.events(at, told).await?);
     }
+    Ok(json!({"events": events}))
 }
 
 pub(super) async fn remove(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Value, Failure> {
-    at.shared.watchers.get(&at.id, &ask.watcher_id)?;
-    let mut all = at.shared.watchers.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, task)) = all.remove(&(at.id.clone(), ask.watcher_id)) {
-        task.abort();
-    }
+    at.shared.engine.end_watch(&at.id, &ask.watcher_id).await?;
     Ok(json!({}))
 }
 

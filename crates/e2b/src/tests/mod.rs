@@ -4,6 +4,7 @@ mod others_own;
 mod ports_and_pauses;
 mod required;
 mod traps;
+mod watchers_and_usage;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ struct Lab {
     router: Router,
     key: String,
     engine: Engine,
+    ports: Arc<fake::Ports>,
     directory: tempfile::TempDir,
 }
 
@@ -58,7 +60,8 @@ impl Lab {
     async fn new() -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let config = fake::config(directory.path(), Limits::default()).unwrap();
-        let engine = fake::engine(&config, &Arc::default()).await.unwrap();
+        let ports = Arc::default();
+        let engine = fake::engine(&config, &ports).await.unwrap();
         let request = TemplateRequest {
             tag: "small".parse().unwrap(),
             image: TemplateImage::Named(fake::IMAGE.to_owned()),
@@ -80,7 +83,7 @@ impl Lab {
         });
         let e2b = e2b.unwrap();
         let (router, key) = (e2b.router(), e2b.api_key());
-        Self { router, key, engine, directory }
+        Self { router, key, engine, ports, directory }
     }
 
     /// Where E2B's interfaces keep what they keep.

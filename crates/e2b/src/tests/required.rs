@@ -14,6 +14,7 @@ use super::others_own::routes;
 enum Is {
     Text,
     Count,
+    Number,
     Flag,
     Time,
     Map,
@@ -47,6 +48,17 @@ const DETAIL: Fields = &[("envdAccessToken", Is::Text), ("lifecycle", Is::Map)];
 const LIFECYCLE: Fields = &[("autoResume", Is::Flag), ("onTimeout", Is::OneOf(&["kill", "pause"]))];
 const SNAPSHOT: Fields = &[("snapshotID", Is::Text), ("names", Is::Texts)];
 const TEMPLATE: Fields = &[("templateID", Is::Text), ("public", Is::Flag)];
+const METRIC: Fields = &[
+    ("timestamp", Is::Time),
+    ("timestampUnix", Is::Count),
+    ("cpuCount", Is::Count),
+    ("cpuUsedPct", Is::Number),
+    ("memUsed", Is::Count),
+    ("memTotal", Is::Count),
+    ("memCache", Is::Count),
+    ("diskUsed", Is::Count),
+    ("diskTotal", Is::Count),
+];
 const ERROR: Fields = &[("code", Is::Count), ("message", Is::Text)];
 
 impl Is {
@@ -54,6 +66,7 @@ impl Is {
         match self {
             Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
             Self::Count => value.is_u64(),
+            Self::Number => value.is_number(),
             Self::Flag => value.is_boolean(),
             Self::Time => value.as_str().is_some_and(|text| {
                 humantime::parse_rfc3339(text).is_ok() && text.ends_with('Z') && text.contains('.')
@@ -94,8 +107,7 @@ fn wrong_answer(what: &str, answer: &Value) -> Vec<String> {
         "POST /sandboxes/{id}/snapshots" => wrong(answer, SNAPSHOT),
         "GET /snapshots" => each(SNAPSHOT),
         "GET /templates/aliases/{id}" => wrong(answer, TEMPLATE),
-        // None are taken.
-        "GET /sandboxes/{id}/metrics" => each(&[]),
+        "GET /sandboxes/{id}/metrics" => each(METRIC),
         "GET /health"
         | "DELETE /sandboxes/{id}"
         | "DELETE /templates/{id}"

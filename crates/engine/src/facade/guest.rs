@@ -7,7 +7,7 @@ use forkd_vmm::KeptOutput;
 
 use crate::guest::{
     Cell, CellEvent, CellRequest, Context, Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest,
-    FileContent, FileEntry, FileWatch, FileWrite, Pulse,
+    FileContent, FileEntry, FileWatch, FileWrite, KeptChanges, Pulse, Usage, WithEntries,
 };
 use crate::sandboxes::InUse;
 use crate::{Engine, EngineError};
@@ -16,6 +16,8 @@ use crate::{Engine, EngineError};
 const FILE_DEADLINE: Duration = Duration::from_secs(60);
 /// Time that a ping may take.
 const PING_DEADLINE: Duration = Duration::from_secs(5);
+/// Time that a look at what programs use may take: it waits for a fraction of a second.
+const USAGE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Code that runs in a sandbox, which is in use until this is dropped. Dropping it before its end
 /// interrupts the code.
@@ -200,8 +202,58 @@ impl Engine {
         id: &SandboxId,
         path: &str,
         depth: Depth,
+        entries: WithEntries,
     ) -> Result<FileWatch, EngineError> {
-        Ok(self.used(id)?.agent()?.watch_files(path, depth).await?)
+        Ok(self.used(id)?.agent()?.watch_files(path, depth, entries).await?)
+    }
+
+    /// Watches a sandbox's file or directory from now on, under a name that no other of its watches
+    /// has. The guest keeps it, so that its children have it too.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn keep_watch(
+        &self,
+        id: &SandboxId,
+        name: &str,
+        record: &str,
+        path: &str,
+        depth: Depth,
+    ) -> Result<(), EngineError> {
+        let sandbox = self.used(id)?;
+        sandbox.explain(sandbox.agent()?.keep_watch(name, record, path, depth).await).await
+    }
+
+    /// What a sandbox's kept watch has seen since it was asked last, here or, before a branch, in
+    /// its source.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn take_changes(
+        &self,
+        id: &SandboxId,
+        name: &str,
+    ) -> Result<KeptChanges, EngineError> {
+        let sandbox = self.used(id)?;
+        sandbox.explain(sandbox.agent()?.take_changes(name, FILE_DEADLINE).await).await
+    }
+
+    /// Ends a sandbox's kept watch.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn end_watch(&self, id: &SandboxId, name: &str) -> Result<(), EngineError> {
+        let sandbox = self.used(id)?;
+        sandbox.explain(sandbox.agent()?.end_watch(name, FILE_DEADLINE).await).await
+    }
+
+    /// What a sandbox's programs use of their machine.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn guest_usage(&self, id: &SandboxId) -> Result<Usage, EngineError> {
+        let sandbox = self.used(id)?;
+        sandbox.explain(sandbox.agent()?.usage(USAGE_DEADLINE).await).await
     }
 
     /// What is kept of what a sandbox's guest wrote to its console since it was forked: the end.

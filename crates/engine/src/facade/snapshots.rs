@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forkd_store::{FileSet, SnapshotRow};
-use forkd_types::{Owner, SandboxId, SnapshotTag};
+use forkd_types::{ByteCount, Owner, SandboxId, SnapshotTag};
 
 use crate::sandboxes::SandboxHandle;
 use crate::{
@@ -45,6 +45,16 @@ impl Engine {
     /// [`EngineError::UnknownSnapshot`].
     pub fn snapshot(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
         self.visible_snapshot(tag)
+    }
+
+    /// How large the disk of a snapshot's sandboxes is; none where they have none. Reads a file.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSnapshot`], or when its image is not there.
+    pub fn disk_size(&self, tag: &SnapshotTag) -> Result<Option<ByteCount>, EngineError> {
+        self.visible_snapshot(tag)?;
+        let row = self.snapshots.catalog.get(tag)?;
+        self.snapshots.disk_size(&row)
     }
 
     /// Waits until a snapshot is usable.

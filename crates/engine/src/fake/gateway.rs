@@ -1,6 +1,7 @@
 //! A gateway that knows which links it has. What its guests listen on, a test says.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -16,6 +17,7 @@ use crate::network::{CredentialFiles, Gateway, VmLink};
 /// networks that they are members of, as their gateway was told.
 #[derive(Debug, Default)]
 pub struct Ports {
+    tries: AtomicU64,
     behind: Mutex<BTreeMap<u16, Behind>>,
     networks: Mutex<BTreeMap<SandboxId, BTreeMap<NetworkName, Alias>>>,
 }
@@ -40,6 +42,12 @@ impl Ports {
         self.put(port, Behind::Failure(failure));
     }
 
+    /// How many connections were tried.
+    #[must_use]
+    pub fn tries(&self) -> u64 {
+        self.tries.load(Ordering::Relaxed)
+    }
+
     /// The private networks of a guest.
     #[must_use]
     pub fn networks(&self, sandbox: &SandboxId) -> BTreeMap<NetworkName, Alias> {
@@ -56,6 +64,7 @@ impl Ports {
     }
 
     fn connect(&self, port: u16) -> Result<UnixStream, ClientError> {
+        self.tries.fetch_add(1, Ordering::Relaxed);
         let ports = self.behind.lock().unwrap_or_else(PoisonError::into_inner);
         let server = match ports.get(&port) {
             Some(Behind::Server(server)) => server,

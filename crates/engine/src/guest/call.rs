@@ -352,6 +352,8 @@ fn kind_of(reply: &Reply) -> &'static str {
         Reply::Done {} => "done",
         Reply::Watching {} => "watching",
         Reply::Change { .. } => "change",
+        Reply::KeptWatch { .. } => "kept_watch",
+        Reply::Usage { .. } => "usage",
         Reply::Port { .. } => "port",
         Reply::PortOpened { .. } => "port_opened",
         Reply::Renewed { .. } => "renewed",

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forkd_protocol::{Reply, Request, credit_cost};
+use forkd_protocol::{ChangedEntry, Reply, Request, credit_cost};
 use tokio::sync::mpsc;
 
 use super::call::{Call, Deadline, InputPiece};
 use super::{FileWrite, GuestAgent, GuestError, OUTPUT_BYTES_MAX};
 
 /// For a tree to be watched from one end to the other.
-const WATCH_DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const WATCH_DEADLINE: Duration = Duration::from_secs(30);
 
 /// What a thing of the file system is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +86,60 @@ pub enum FileChange {
     Lost,
 }
 
+/// Whether changes are told with what is at their path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WithEntries {
+    /// They are, by agents that can.
+    Yes,
+    /// Nobody needs it.
+    No,
+}
+
+/// A change as the guest tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldChange {
+    /// What has changed.
+    pub change: FileChange,
+    /// What was at its path then, if the agent looked and something was.
+    pub entry: Option<FileEntry>,
+}
+
+impl ToldChange {
+    pub(super) fn of(
+        kind: &str,
+        path: String,
+        from: Option<String>,
+        entry: Option<ChangedEntry>,
+    ) -> Self {
+        let entry = entry.map(|entry| {
+            let ChangedEntry { kind, bytes, mode, modified_unix_s } = entry;
+            let entry = known(name_of(&path), &kind, bytes, mode, modified_unix_s);
+            FileEntry { path: path.clone(), ..entry }
+        });
+        let change = match (kind, from) {
+            ("created", _) => FileChange::Created(path),
+            ("modified", _) => FileChange::Modified(path),
+            ("removed", _) => FileChange::Removed(path),
+            ("renamed", Some(from)) => FileChange::Renamed { from, path },
+            _ => FileChange::Lost,
+        };
+        Self { change, entry }
+    }
+
+    /// Memory that it takes.
+    pub(super) fn bytes(&self) -> u64 {
+        let paths = match &self.change {
+            FileChange::Created(path) | FileChange::Modified(path) | FileChange::Removed(path) => {
+                path.len()
+            }
+            FileChange::Renamed { from, path } => from.len() + path.len(),
+            FileChange::Lost => 0,
+        };
+        let of_entry = self.entry.as_ref().map_or(0, |it| it.name.len() + it.path.len());
+        (size_of::<Self>() + paths + of_entry) as u64
+    }
+}
+
 /// Changes to a file or a directory, as they happen. Dropping it ends the watch.
 ///
 /// A slow reader holds up the telling, not the guest; when the guest's kernel can hold no more, a
@@ -99,15 +153,11 @@ impl FileWatch {
     ///
     /// # Errors
     /// Any [`GuestError`]; after one, the watch is over.
-    pub async fn next(&mut self) -> Result<Option<FileChange>, GuestError> {
+    pub async fn next(&mut self) -> Result<Option<ToldChange>, GuestError> {
         match self.call.next().await? {
-            Reply::Change { kind, path, from } => Ok(Some(match (kind.as_str(), from) {
-                ("created", _) => FileChange::Created(path),
-                ("modified", _) => FileChange::Modified(path),
-                ("removed", _) => FileChange::Removed(path),
-                ("renamed", Some(from)) => FileChange::Renamed { from, path },
-                _ => FileChange::Lost,
-            })),
+            Reply::Change { kind, path, from, entry } => {
+                Ok(Some(ToldChange::of(&kind, path, from, entry)))
+            }
             Reply::Done {} => {
                 self.call.finish();
                 Ok(None)
@@ -199,9 +249,7 @@ impl GuestAgent {
             Reply::Entry { name: _, kind, bytes, mode, modified_unix_s } => {
                 call.finish();
                 // We know the name; the guest's is not needed.
-                let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-                let name = if name.is_empty() { "/" } else { name }.to_owned();
-                let entry = known(name, &kind, bytes, mode, modified_unix_s);
+                let entry = known(name_of(path), &kind, bytes, mode, modified_unix_s);
                 Ok(FileEntry { path: path.to_owned(), ..entry })
             }
             other => Err(call.unexpected(&other)),
@@ -237,11 +285,17 @@ impl GuestAgent {
     ///
     /// # Errors
     /// See [`GuestError`].
-    pub async fn watch_files(&self, path: &str, depth: Depth) -> Result<FileWatch, GuestError> {
+    pub async fn watch_files(
+        &self,
+        path: &str,
+        depth: Depth,
+        entries: WithEntries,
+    ) -> Result<FileWatch, GuestError> {
         let mut call = self.call("watch files", Deadline::after(WATCH_DEADLINE))?;
         call.begin(&Request::WatchFiles {
             path: path.to_owned(),
             recursive: depth == Depth::Recursive,
+            entries: entries == WithEntries::Yes,
             output_credit: call.window(),
         })?;
         match call.next().await? {
@@ -253,7 +307,7 @@ impl GuestAgent {
         }
     }
 
-    async fn ask_done(
+    pub(super) async fn ask_done(
         &self,
         what: &'static str,
         request: Request,
@@ -279,6 +333,12 @@ fn entry(call: &Call, reply: Reply) -> Result<FileEntry, GuestError> {
         }
         other => Err(call.unexpected(&other)),
     }
+}
+
+/// The last part of a path.
+fn name_of(path: &str) -> String {
+    let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    if name.is_empty() { "/" } else { name }.to_owned()
 }
 
 fn known(name: String, kind: &str, bytes: u64, mode: u32, modified_unix_s: i64) -> FileEntry {

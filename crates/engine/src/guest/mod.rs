@@ -27,10 +27,12 @@ mod error;
 mod eval;
 mod exec;
 mod files;
+mod kept_watch;
 mod parts;
 mod ports;
 mod process;
 mod quiesce;
+mod usage;
 
 pub use agent::{Facts, FileWrite, GuestAgent, Identity, Pulse, Renewal, Renewing};
 pub use call::InputPiece;
@@ -39,8 +41,11 @@ pub use connection::LinkCounters;
 pub use error::GuestError;
 pub use eval::{EvalOutput, EvalRequest};
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
-pub use files::{Depth, FileChange, FileContent, FileEntry, FileKind, FileWatch};
+pub use files::{
+    Depth, FileChange, FileContent, FileEntry, FileKind, FileWatch, ToldChange, WithEntries,
+};
 pub use forkd_protocol::{EVAL_PARTS_BYTES_MAX, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX};
+pub use kept_watch::KeptChanges;
 pub use parts::{DISPLAYS_BYTES_MAX, DISPLAYS_MAX, EvalPart};
 pub use ports::ListeningPort;
 pub use process::{
@@ -48,6 +53,7 @@ pub use process::{
     ProcessTable, ProcessView, Stream, TerminalSize,
 };
 pub use quiesce::QuiesceGuard;
+pub use usage::Usage;
 
 /// Most bytes that a collected output (both streams together) or a file may have.
 pub const OUTPUT_BYTES_MAX: u64 = forkd_types::limit::EXEC_OUTPUT_BYTES_MAX as u64;

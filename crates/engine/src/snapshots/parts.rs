@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use forkd_store::{Layer, SnapshotRow, StoreError};
-use forkd_types::SnapshotTag;
+use forkd_types::{ByteCount, SnapshotTag};
 use forkd_vmm::is_confined_disk;
 
 use super::Snapshots;
@@ -25,6 +25,11 @@ impl Snapshots {
         let Some(state) = state else { return Ok(image) };
         let (tag, layer) = (row.tag.clone(), image.name);
         Err(EngineError::SnapshotDamaged { tag, what: IMAGE, layer, state })
+    }
+
+    /// How large the disk over a snapshot's image is, whether or not the image is whole.
+    pub(crate) fn disk_size(&self, row: &SnapshotRow) -> Result<Option<ByteCount>, EngineError> {
+        Ok(self.images.of_snapshot(&row.manifest)?.root_disk.map(|(_, bytes)| bytes))
     }
 
     /// Refuses by name a snapshot of which a disk overlay is missing or damaged, or says that it

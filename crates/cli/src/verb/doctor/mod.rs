@@ -1,21 +1,25 @@
 //! `forkd doctor`: does this host have what forkd needs?
 
+mod e2b;
+
 use std::process::ExitCode;
 
 use forkd_client::Client;
+use forkd_daemon::ServeConfig;
 use forkd_daemon::doctor::{self, Check, Outcome};
 use forkd_types::StandbyStatus;
 
 use crate::console::{output, report};
 use crate::daemon::{connect, settings};
 use crate::exit::Exit;
-use crate::options::{Global, Places};
+use crate::options::{E2b, Global, Places};
 use crate::samples::Samples;
 use crate::standby;
 
 /// Check that forkd can work on this host, by trying it; needs no daemon
 ///
 /// Boots a small guest, branches it and starts a child, in directories of its own that it removes.
+/// Of a daemon that runs here it asks what programs that use E2B's clients would ask.
 /// Exits with 1 if a required check fails. A warning means that something is slower, or that an
 /// optional feature is missing. Each problem comes with its remedy.
 #[derive(Debug, clap::Args)]
@@ -23,10 +27,13 @@ use crate::standby;
 pub(crate) struct Options {
     #[command(flatten)]
     places: Places,
+    #[command(flatten)]
+    e2b: E2b,
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
-    let config = settings::serve_config(global, &options.places)?;
+    let mut config = settings::serve_config(global, &options.places)?;
+    config.e2b = options.e2b.config();
     // As they are made: the guest takes a while.
     let mut said = Ok(());
     let mut tell = |check: &Check| {
@@ -35,7 +42,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         }
     };
     let mut checks = doctor::run(&config, &mut tell).await;
-    for check in daemon(global).await {
+    for check in daemon(global, &config).await {
         tell(&check);
         checks.push(check);
     }
@@ -48,23 +55,28 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     Ok(if failed { Exit::Error } else { Exit::Ok }.into())
 }
 
-/// Not running is no fault: the next verb starts one.
-async fn daemon(global: &Global) -> Vec<Check> {
-    let detail = match connect::running_client(global).await {
+/// Not running is no fault: the next verb starts one. Another host's says nothing of E2B.
+async fn daemon(global: &Global, config: &ServeConfig) -> Vec<Check> {
+    let (detail, mut more) = match connect::running_client(global).await {
         Ok(Some(client)) => match client.version().await {
             Ok(version) => {
                 let previews = previews(version.preview_url.as_deref());
                 let (version, accelerator) = (version.version, version.accelerator);
                 let target = client.target();
                 let detail = format!("{version} is running at {target}, guests on {accelerator}");
-                return vec![Check::ok("daemon", detail), standing_by(&client).await, previews];
+                (detail, vec![standing_by(&client).await, previews])
             }
-            Err(error) => format!("does not answer: {error}"),
+            Err(error) => (format!("does not answer: {error}"), Vec::new()),
         },
-        Ok(None) => "not running; the next command starts it".to_owned(),
-        Err(error) => format!("cannot look for it: {error}"),
+        Ok(None) => ("not running; the next command starts it".to_owned(), Vec::new()),
+        Err(error) => (format!("cannot look for it: {error}"), Vec::new()),
     };
-    vec![Check::ok("daemon", detail)]
+    let runs = !more.is_empty();
+    if global.url.is_none() {
+        more.push(e2b::check(config, runs).await);
+    }
+    more.insert(0, Check::ok("daemon", detail));
+    more
 }
 
 fn previews(url: Option<&str>) -> Check {
