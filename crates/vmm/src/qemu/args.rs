@@ -205,28 +205,21 @@ fn network_device(args: &mut Args, fd: i32) {
     args.pair("-global", "migration.announce-rounds=0");
 }
 
-/// The block node of the overlay with the given number. Its name is short because it is said up to
-/// six times at a start, and QEMU reads commands byte by byte.
+/// The block node of the overlay with the given number.
 pub(crate) fn overlay_node(number: usize) -> String {
-    format!("o{number}")
-}
-
-/// The block node of an overlay's file.
-fn file_node(overlay: &DiskOverlay) -> String {
-    format!("{}f", overlay.node)
+    format!("overlay{number}")
 }
 
 /// The block nodes of an overlay, in the order in which they can be removed.
 pub(super) fn nodes_of(overlay: &DiskOverlay) -> [String; 2] {
-    [overlay.node.clone(), file_node(overlay)]
+    [overlay.node.clone(), format!("{}-file", overlay.node)]
 }
 
 /// The number of the overlay that the block node `name` belongs to, if it is one of ours. Each has
 /// a node for its format and one for its file.
 pub(crate) fn overlay_number(name: &str) -> Option<usize> {
-    let name = name.strip_suffix('f').unwrap_or(name);
-    let digits = name.strip_prefix('o')?;
-    digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())?
+    let name = name.strip_suffix("-file").unwrap_or(name);
+    name.strip_prefix("overlay")?.parse().ok()
 }
 
 /// The node of an overlay's file. Locking is off because the store guarantees that an overlay has
@@ -234,7 +227,7 @@ pub(crate) fn overlay_number(name: &str) -> Option<usize> {
 /// no option is given that changes nothing.
 fn overlay_file(overlay: &crate::DiskOverlay, read_only: bool) -> serde_json::Value {
     let options = json!({
-        "driver": "file", "node-name": file_node(overlay),
+        "driver": "file", "node-name": format!("{}-file", overlay.node),
         "filename": overlay.path, "locking": "off",
     });
     with_access(options, read_only)
@@ -248,7 +241,7 @@ fn overlay_format(
 ) -> serde_json::Value {
     let options = json!({
         "driver": "qcow2", "node-name": overlay.node,
-        "file": file_node(overlay),
+        "file": format!("{}-file", overlay.node),
     });
     let mut options = with_access(options, read_only);
     if !read_only {
@@ -409,11 +402,11 @@ mod tests {
     #[test]
     fn only_the_top_overlay_is_writable_and_each_names_the_one_below() {
         let line = line(&spec());
-        assert!(line.contains(r#""backing":"base""#) && line.contains(r#""backing":"o0""#));
+        assert!(line.contains(r#""backing":"base""#) && line.contains(r#""backing":"overlay0""#));
         let writable = line.matches(r#""driver":"qcow2""#).count()
-            - line.matches(r#""node-name":"o0","read-only":true"#).count();
+            - line.matches(r#""node-name":"overlay0","read-only":true"#).count();
         assert_eq!(writable, 1, "{line}");
-        assert!(line.contains("virtio-blk-device,drive=o1"));
+        assert!(line.contains("virtio-blk-device,drive=overlay1"));
     }
 
     #[test]
@@ -455,14 +448,14 @@ mod tests {
         for node in nodes_of(&overlay) {
             assert_eq!(overlay_number(&node), Some(12), "{node}");
         }
-        for other in ["base", "base-file", "o", "of", "o1ff", "o+1", "#block123"] {
+        for other in ["base", "base-file", "overlay", "overlay-file", "#block123"] {
             assert_eq!(overlay_number(other), None, "{other}");
         }
     }
 
     #[test]
     fn an_added_overlay_passes_the_typed_schema_and_has_nothing_below_yet() {
-        let overlay = DiskOverlay { path: "/o2".into(), node: "o2".into() };
+        let overlay = DiskOverlay { path: "/o2".into(), node: "overlay2".into() };
         let [file, format] = add_overlay(&overlay, None).unwrap();
         let file = serde_json::to_value(&file).unwrap();
         let format = serde_json::to_value(&format).unwrap();

@@ -22,8 +22,8 @@ use crate::{
     VmmError,
 };
 
-/// The name under which QEMU gets the file with the device state. QEMU reads it twice, byte by byte.
-const DEVICE_STATE_FD: &str = "s";
+/// The name under which QEMU gets the file with the device state.
+const DEVICE_STATE_FD: &str = "device-state";
 /// How often the load of device state, which takes 1 to 3 ms, is asked about.
 const LOAD_POLL_INTERVAL: Duration = Duration::from_micros(200);
 
