@@ -68,11 +68,14 @@ def prepare(path):
         function.__wrapped__ = like
         return function
 
+    # They compare with what was seen before they drew: another thread may have seeded since.
     def drawn(draw, module):
         def function(*arguments, **options):
+            state = seen
             value = draw(*arguments, **options)
-            while renewals[0] != seen:
+            while renewals[0] != state:
                 renew()
+                state = seen
                 value = draw(*arguments, **options)
             return value
         return named(function, draw, module)
@@ -80,9 +83,11 @@ def prepare(path):
     def drawn_with_nothing(draw, module):
         # The same, faster.
         def function():
+            state = seen
             value = draw()
-            while renewals[0] != seen:
+            while renewals[0] != state:
                 renew()
+                state = seen
                 value = draw()
             return value
         return named(function, draw, module)
@@ -90,9 +95,11 @@ def prepare(path):
     def drawn_with_one(draw, module):
         # The same, faster.
         def function(k):
+            state = seen
             value = draw(k)
-            while renewals[0] != seen:
+            while renewals[0] != state:
                 renew()
+                state = seen
                 value = draw(k)
             return value
         return named(function, draw, module)
