@@ -11,8 +11,7 @@ use axum::response::Response;
 use axum::routing::get;
 use forkd_api::ErrorCode;
 use forkd_types::limit;
-use tower_http::map_request_body::MapRequestBodyLayer;
-use tower_http::timeout::RequestBodyTimeoutLayer;
+use tower_http::timeout::TimeoutBody;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 use utoipa::OpenApi as _;
@@ -31,6 +30,9 @@ use crate::handler::{
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest wait for the next piece of a request's body.
 const BODY_IDLE_DEADLINE: Duration = Duration::from_secs(30);
+/// The same for an import: an export reads all of its parts before its first byte, and may come
+/// through a pipe.
+const IMPORT_IDLE_DEADLINE: Duration = Duration::from_secs(15 * 60);
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
@@ -133,11 +135,19 @@ pub(crate) fn router(app: Shared, gate: Gate) -> Router {
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(limit::REQUEST_BODY_BYTES_MAX))
-        .layer(MapRequestBodyLayer::new(Body::new))
-        .layer(RequestBodyTimeoutLayer::new(BODY_IDLE_DEADLINE))
+        .layer(middleware::from_fn(bound_silence))
         .layer(middleware::from_fn_with_state(gate, access::admit))
         .layer(middleware::from_fn_with_state(app.clone(), observe))
         .with_state(app)
+}
+
+/// A client that stays silent in the middle of a body does not keep its request for ever.
+async fn bound_silence(request: Request, next: Next) -> Response {
+    let deadline = match request.uri().path() {
+        "/v1/artifacts" => IMPORT_IDLE_DEADLINE,
+        _ => BODY_IDLE_DEADLINE,
+    };
+    next.run(request.map(|body| Body::new(TimeoutBody::new(deadline, body)))).await
 }
 
 async fn unknown_route(request: Request) -> Failure {
