@@ -137,7 +137,7 @@ fn psql_queries_the_server_of_another_member_and_of_its_child() {
     forkd.ok(&["network", "create", "team"]);
     let members = forkd.json(&["fork", "t", "--n", "2", "--join", "team"]);
     let [server, client] = [0, 1].map(|at| members[at]["id"].as_str().unwrap());
-    forkd.ok(&["exec", server, "--", "sh", "-c", SERVE]);
+    forkd.ok(&["exec", server, "--timeout-secs", "120", "--", "sh", "-c", SERVE]);
     let ask = |server: &str, statement: &str| {
         let host = format!("{server}.team.forkd.internal");
         let psql = ["psql", "-XAtq", "-h", &host, "-U", "postgres", "-c", statement];
