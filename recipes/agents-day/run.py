@@ -28,6 +28,8 @@ from forkd_sdk.errors import NetworkNotPermittedError, NoPreviewsError
 HERE = Path(__file__).resolve().parent
 EXIT_FAILED = 1
 PORT = 8080
+# An emulated guest on a busy host takes its time to install something.
+SECS_MAX = 300.0
 # A sandbox knows this machine by this address.
 HOST = "10.42.0.1"
 
@@ -97,7 +99,8 @@ def install(sandbox: Sandbox, company_port: int, version: str) -> None:
     index = f"http://{HOST}:{company_port}/simple"
     sandbox.commands.run(
         f"pip install --quiet --disable-pip-version-check --root-user-action ignore --upgrade "
-        f"--target /srv/packages --index-url {index} --trusted-host {HOST} spelling=={version}"
+        f"--target /srv/packages --index-url {index} --trusted-host {HOST} spelling=={version}",
+        timeout=SECS_MAX,
     ).raise_for_exit()
 
 
@@ -140,7 +143,7 @@ def day(client: Client, company_port: int) -> dict[str, object]:
     allowed = NetworkPolicy(allow_out=[f"host:{company_port}"])
     with Sandbox.create("python", client=client, network=allowed) as source:
         clone = f"git clone -q http://{HOST}:{company_port}/app.git /srv/app"
-        source.commands.run(clone).raise_for_exit()
+        source.commands.run(clone, timeout=SECS_MAX).raise_for_exit()
         install(source, company_port, "1.0")
         source.commands.run("curl -sS https://example.com")
         names = {entry.name for entry in source.network_log().entries if entry.name}
