@@ -111,10 +111,7 @@ impl Guest {
     }
 
     fn target(&self, protection: WriteProtection, features: HostFeatures) -> CaptureTarget {
-        let me = rustix::process::getpid();
-        let (address, length) = (self.ram.address(), self.ram.length());
-        CaptureTarget::new(me, page_tables(me).unwrap(), address, length, protection, features)
-            .unwrap()
+        target_of(&self.ram, protection, features)
     }
 
     fn pause(&self) -> Paused<'_> {
@@ -147,6 +144,18 @@ impl Drop for Guest {
 
 fn protection() -> WriteProtection {
     WriteProtection::Userfaultfd(Userfaultfd::for_this_process().unwrap())
+}
+
+/// The memory of this process at `ram`.
+fn target_of(
+    ram: &PrivateMapping,
+    protection: WriteProtection,
+    features: HostFeatures,
+) -> CaptureTarget {
+    let me = rustix::process::getpid();
+    let (address, length) = (ram.address(), ram.length());
+    let tables = page_tables(me).unwrap();
+    CaptureTarget::new(me, tables, address, length, protection, features).unwrap()
 }
 
 fn words_of(page: &[u8]) -> (u64, u64) {
@@ -278,17 +287,7 @@ fn a_capture_looks_only_at_what_was_written_since_the_previous_one() {
     file.set_len(PAGES * 4096).unwrap();
     let ram = PrivateMapping::of(&file, ByteCount::new(PAGES * 4096)).unwrap();
     (0..2000).for_each(|page| ram.store(PageIndex::new(page), 0, page + 1));
-    let me = rustix::process::getpid();
-    let features = HostFeatures::ALL;
-    let target = CaptureTarget::new(
-        me,
-        page_tables(me).unwrap(),
-        ram.address(),
-        ram.length(),
-        protection(),
-        features,
-    );
-    let mut target = target.unwrap();
+    let mut target = target_of(&ram, protection(), HostFeatures::ALL);
     // Old pages, a fresh one, and none at all.
     for (written, want) in [(vec![], 2000), (vec![7, 900, 3000], 3), (vec![], 0), (vec![3000], 1)] {
         written.iter().for_each(|page| ram.store(PageIndex::new(*page), 1, 5));
@@ -310,23 +309,13 @@ fn memory_that_an_earlier_userfaultfd_is_about_to_let_go_of_is_waited_for() {
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(PAGES * 4096).unwrap();
     let ram = PrivateMapping::of(&file, ByteCount::new(PAGES * 4096)).unwrap();
-    let me = rustix::process::getpid();
     let WriteProtection::Userfaultfd(earlier) = protection() else { panic!("a userfaultfd") };
     earlier.register(ram.address(), ram.length().get()).unwrap();
     let holder = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         drop(earlier);
     });
-    let features = HostFeatures::ALL;
-    let target = CaptureTarget::new(
-        me,
-        page_tables(me).unwrap(),
-        ram.address(),
-        ram.length(),
-        protection(),
-        features,
-    );
-    target.unwrap();
+    target_of(&ram, protection(), HostFeatures::ALL);
     holder.join().unwrap();
 }
 
