@@ -45,22 +45,21 @@ impl Usage {
         };
         let odd = |path: &str| Refusal::new(code::FILE_FAILED, format!("{path}: not understood"));
         let now = || {
-            let (spent, _) = spent(&read(STAT)?).ok_or_else(|| odd(STAT))?;
-            Ok::<_, Refusal>((Instant::now(), spent))
+            let (spent, cpus) = spent(&read(STAT)?).ok_or_else(|| odd(STAT))?;
+            Ok::<_, Refusal>(((Instant::now(), spent), cpus))
         };
         let recent = |(at, _): &(Instant, Spent)| (STRETCH..STRETCH_MAX).contains(&at.elapsed());
         let before = match lock(&self.0).filter(recent) {
             Some(before) => before,
             None => {
-                let before = now()?;
+                let (before, _) = now()?;
                 let mut fds = [PollFd::from_borrowed_fd(active.wake_fd(), PollFlags::IN)];
                 wait_until(&mut fds, Some(before.0 + STRETCH));
                 before
             }
         };
-        let after = now()?;
+        let (after, cpus) = now()?;
         *lock(&self.0) = Some(after);
-        let cpus = spent(&read(STAT)?).map_or(0, |(_, cpus)| cpus);
         let [memory, available, cached] = memory(&read(MEMINFO)?).ok_or_else(|| odd(MEMINFO))?;
         let [disk, disk_used] = root_file_system();
         Ok(Reply::Usage {
