@@ -1,10 +1,12 @@
 //! Files and directories of a sandbox.
 
 use std::io::{self, Read};
+use std::thread;
 
 use forkd_api::{FileChange, FileEntry};
 use futures_util::stream;
 use reqwest::{Body, Method, RequestBuilder, Response};
+use tokio::sync::mpsc;
 
 use crate::client::segment;
 use crate::process::next_event;
@@ -139,22 +141,33 @@ impl Client {
     }
 }
 
-/// A body that is read as it is sent.
+/// A body that is read as it is sent, on a thread of its own: the request is on its way before
+/// there is anything to read, and nobody waits for a read that does not end.
 pub(crate) fn pieces(
     content: impl Read + Send + 'static,
     sent: impl Fn(u64) + Send + 'static,
 ) -> Body {
-    Body::wrap_stream(stream::unfold((content, 0, sent), |(mut content, at, sent)| async move {
-        let mut piece = Vec::with_capacity(PIECE_BYTES);
-        match content.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece) {
-            Ok(0) => None,
-            Ok(count) => {
-                let at = at + count as u64;
-                sent(at);
-                Some((Ok(piece), (content, at, sent)))
+    let (pieces, read) = mpsc::channel(1);
+    thread::spawn(move || {
+        let mut content = content;
+        loop {
+            let mut piece = Vec::with_capacity(PIECE_BYTES);
+            let read = content.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut piece);
+            if matches!(read, Ok(0)) {
+                return;
             }
-            Err(error) => Some((Err(error), (content, at, sent))),
+            let is_broken = read.is_err();
+            // Nobody takes it once the request is over.
+            if pieces.blocking_send(read.map(|_| piece)).is_err() || is_broken {
+                return;
+            }
         }
+    });
+    Body::wrap_stream(stream::unfold((read, 0, sent), |(mut read, at, sent)| async move {
+        let piece = read.recv().await?;
+        let at = at + piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        sent(at);
+        Some((piece, (read, at, sent)))
     }))
 }
 

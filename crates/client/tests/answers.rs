@@ -6,9 +6,10 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use forkd_api::{BuildEvent, CreateSnapshot};
-use forkd_client::{Client, ClientError, Dependents, Target};
+use forkd_client::{Client, ClientError, Dependents, ImportArtifact, Target};
 
 /// Answers one request with `answer` and gives back what was asked.
 fn answer_once(socket: &Path, answer: &'static str) -> JoinHandle<String> {
@@ -74,4 +75,24 @@ async fn a_build_gives_its_steps_and_then_its_end() {
     assert!(matches!(build.next().await.unwrap(), Some(BuildEvent::Error(_))));
     assert_eq!(build.next().await.unwrap(), None);
     assert!(server.join().unwrap().to_ascii_lowercase().contains("accept: application/x-ndjson"));
+}
+
+#[tokio::test]
+async fn the_headers_of_an_import_are_sent_before_there_is_anything_to_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s");
+    let server = answer_once(
+        &socket,
+        "HTTP/1.1 409 Conflict\r\nconnection: close\r\n\r\n\
+         {\"error\":\"it is there\",\"code\":\"snapshot_exists\",\"hint\":\"h\"}",
+    );
+    // Nothing is ever written to it, and it does not end.
+    let (silent, open) = std::io::pipe().unwrap();
+    let (client, how) = (client(&socket), ImportArtifact::default());
+    let imported = client.import_snapshot(&how, (silent, None), |_| {});
+    let imported = tokio::time::timeout(Duration::from_secs(30), imported).await;
+    let error = imported.expect("it waits for something to read").unwrap_err();
+    assert!(matches!(error, ClientError::Api(_)), "{error:?}");
+    assert!(server.join().unwrap().starts_with("POST /v1/artifacts HTTP/1.1\r\n"));
+    drop(open);
 }
