@@ -27,7 +27,7 @@ pub(crate) fn checked(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{command:?}: {said}{errors}");
+    assert!(output.status.success(), "{command:?}: {}: {said}{errors}", output.status);
     said.into_owned()
 }
 

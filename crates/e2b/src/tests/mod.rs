@@ -56,20 +56,30 @@ struct Answer {
     body: Value,
 }
 
+#[derive(PartialEq)]
+enum Shared {
+    Yes,
+    No,
+}
+
+async fn build(engine: &Engine, name: &str, shared: Shared) {
+    let request = TemplateRequest {
+        tag: name.parse().unwrap(),
+        image: TemplateImage::Named(fake::IMAGE.to_owned()),
+        size: MachineSize::new(ByteCount::from_mib(64), 1).unwrap(),
+        warm: Vec::new(),
+        shared: shared == Shared::Yes,
+    };
+    engine.build_template(request, Arc::new(NoProgress)).await.unwrap();
+}
+
 impl Lab {
     async fn new() -> Self {
         let directory = tempfile::tempdir_in("/dev/shm").unwrap();
         let config = fake::config(directory.path(), Limits::default()).unwrap();
         let ports = Arc::default();
         let engine = fake::engine(&config, &ports).await.unwrap();
-        let request = TemplateRequest {
-            tag: "small".parse().unwrap(),
-            image: TemplateImage::Named(fake::IMAGE.to_owned()),
-            size: MachineSize::new(ByteCount::from_mib(64), 1).unwrap(),
-            warm: Vec::new(),
-            shared: false,
-        };
-        engine.build_template(request, Arc::new(NoProgress)).await.unwrap();
+        build(&engine, "small", Shared::No).await;
         let folder = directory.path().join("e2b");
         std::fs::create_dir(&folder).unwrap();
         let ann = Caller::new("ann".parse().unwrap(), Role::User);
@@ -84,6 +94,11 @@ impl Lab {
         let e2b = e2b.unwrap();
         let (router, key) = (e2b.router(), e2b.api_key());
         Self { router, key, engine, ports, directory }
+    }
+
+    /// A template that anybody may start from.
+    async fn build_shared(&self, name: &str) {
+        build(&self.engine, name, Shared::Yes).await;
     }
 
     /// Where E2B's interfaces keep what they keep.

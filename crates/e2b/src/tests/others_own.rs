@@ -3,13 +3,20 @@
 //!
 //! Method: every route of the router's source is asked with ann's key for a sandbox or a snapshot
 //! of the daemon's user, and for one that nobody has. Its owner asks the same and is not answered
-//! 404, so nothing passes because the request was refused for another reason. Servers and the agent
-//! of a sandbox are not asked here: they ask for its token, whoever comes.
+//! 404, so nothing passes because the request was refused for another reason.
+//!
+//! What is answered in place of the agent and the interpreter of a sandbox, and servers in it, ask
+//! for its token, whoever comes. So there ann comes with her key and the tokens of a sandbox of her
+//! own, and must be answered as somebody who has nothing. Requests are again those of the source.
 
 use axum::body::Body;
+use axum::http::Request;
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
-use super::{ANN, Lab};
+use super::{ANN, Lab, SERVED_PORT};
+use crate::interpreter::INTERPRETER_PORT;
+use crate::target::ENVD_PORT;
 
 const SOURCE: &str = include_str!("../control/mod.rs");
 const NEVER: &str = "sb00000000dead";
@@ -88,5 +95,125 @@ async fn every_route_answers_for_what_is_anothers_as_for_what_is_not_there() {
             assert_eq!(foreign.0, 404, "{what}: {}", foreign.1);
         }
         lab.control(&format!("DELETE /sandboxes/{id}"), Value::Null).await;
+    }
+}
+
+const AGENT_SOURCE: &str = include_str!("../envd/mod.rs");
+const INTERPRETER_SOURCE: &str = include_str!("../interpreter/mod.rs");
+
+/// A request to a port of a sandbox.
+#[derive(Debug)]
+struct AtPort {
+    port: u16,
+    method: &'static str,
+    path: String,
+}
+
+/// All that is answered at ports of a sandbox.
+fn requests_at_ports() -> Vec<AtPort> {
+    let mut requests = Vec::new();
+    let mut add = |port, method, path: String| requests.push(AtPort { port, method, path });
+    let quoted = AGENT_SOURCE.split("#[cfg(test)]").next().unwrap().split('"').skip(1).step_by(2);
+    for path in quoted.filter(|text| text.starts_with('/')) {
+        match path {
+            "/health" => add(ENVD_PORT.get(), "GET", path.to_owned()),
+            "/files" => {
+                let file = format!("{path}?path=/tmp/x");
+                add(ENVD_PORT.get(), "GET", file.clone());
+                add(ENVD_PORT.get(), "POST", file);
+            }
+            _ => add(ENVD_PORT.get(), "POST", path.to_owned()),
+        }
+    }
+    for line in INTERPRETER_SOURCE.lines().filter_map(|line| line.trim().strip_prefix("(&Method::"))
+    {
+        let (method, words) = line.split_once(", [").unwrap();
+        let words = words.split_once("])").unwrap().0.split(", ");
+        let words = words.map(|word| word.strip_prefix('"').map_or("any", |w| w.trim_matches('"')));
+        let path = format!("/{}", words.collect::<Vec<_>>().join("/"));
+        add(INTERPRETER_PORT.get(), method, path);
+    }
+    for method in ["GET", "POST", "PUT", "DELETE"] {
+        add(SERVED_PORT, method, "/page".to_owned());
+    }
+    assert!(requests.len() > 25, "{requests:?}");
+    requests
+}
+
+impl AtPort {
+    /// Whether it is answered to whoever knows the sandbox's address, as E2B does.
+    fn is_open(&self, traffic_is_public: bool) -> bool {
+        let is_agent = self.port == ENVD_PORT.get();
+        match self.path.as_str() {
+            "/health" if is_agent => true,
+            "/execute" => false,
+            _ => traffic_is_public && !is_agent,
+        }
+    }
+
+    /// Status, headers and, of a refusal, the body.
+    async fn ask(&self, lab: &Lab, id: &str, more: &[(&str, &str)]) -> (u16, String) {
+        let port = self.port.to_string();
+        let mut request = Request::builder().method(self.method).uri(&self.path);
+        let json = ("content-type", "application/json");
+        let to = [("e2b-sandbox-id", id), ("e2b-sandbox-port", &*port), json];
+        for (name, value) in to.iter().chain(more) {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::from("{}")).unwrap();
+        let answer = lab.router.clone().oneshot(request).await.unwrap();
+        let (status, headers) = (answer.status().as_u16(), format!("{:?}", answer.headers()));
+        // Others may be streams that go on.
+        if !matches!(status, 401 | 403 | 502) {
+            return (status, headers);
+        }
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        (status, format!("{headers} {}", String::from_utf8_lossy(&body)))
+    }
+}
+
+/// What opens a sandbox of the caller with this key.
+async fn tokens(lab: &Lab, key: &str, body: Value) -> (String, Vec<(&'static str, String)>) {
+    let made = lab.ask("POST /v2/sandboxes", &[("x-api-key", key)], body.to_string().into()).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let text = |name: &str| made.body[name].as_str().map(str::to_owned);
+    let named = [
+        ("x-access-token", text("envdAccessToken")),
+        ("e2b-traffic-access-token", text("trafficAccessToken")),
+        ("x-api-key", Some(key.to_owned())),
+    ];
+    let tokens = named.into_iter().filter_map(|(name, token)| Some((name, token?))).collect();
+    (text("sandboxID").unwrap(), tokens)
+}
+
+#[tokio::test]
+async fn the_tokens_of_ones_own_sandbox_open_nothing_of_anothers() {
+    let lab = Lab::new().await;
+    lab.build_shared("shared").await;
+    for public in [false, true] {
+        let wish =
+            json!({"templateID": "daemon/shared", "network": {"allowPublicTraffic": public}});
+        let (theirs, right) = tokens(&lab, &lab.key, wish.clone()).await;
+        let (hers, wrong) = tokens(&lab, ANN, wish).await;
+        let [right, wrong]: [Vec<(&str, &str)>; 2] =
+            [&right, &wrong].map(|all| all.iter().map(|(name, token)| (*name, &**token)).collect());
+        for request in requests_at_ports() {
+            let what = format!("{request:?}, public: {public}");
+            let [foreign, nobodys] =
+                [request.ask(&lab, &theirs, &wrong).await, request.ask(&lab, &theirs, &[]).await];
+            let refused = |status: u16| matches!(status, 401 | 403);
+            if !request.is_open(public) {
+                assert_eq!(foreign, nobodys, "{what}");
+                assert!(refused(foreign.0), "{what}: {foreign:?}");
+            }
+            let (status, said) = request.ask(&lab, &theirs, &right).await;
+            assert!(!refused(status) && status != 502, "{what}: {status} {said}");
+            let (status, said) = request.ask(&lab, &hers, &wrong).await;
+            assert!(!refused(status) && status != 502, "{what} of her own: {status} {said}");
+            // One that is not there has the same answer, whoever asks.
+            let [foreign, nobodys] = [&wrong[..], &[]].map(|with| request.ask(&lab, NEVER, with));
+            let (foreign, nobodys) = (foreign.await, nobodys.await);
+            assert_eq!((foreign.0, &foreign), (502, &nobodys), "{what}");
+        }
     }
 }
