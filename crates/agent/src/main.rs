@@ -49,6 +49,7 @@ mod terminal;
 mod tree;
 mod usage;
 mod user;
+mod vcpus;
 mod watch;
 
 use std::process::ExitCode;

@@ -9,8 +9,10 @@
 //! disk and no other thread, and so takes the identity before any program runs. Hooks run beside
 //! the programs, which they may want to talk to.
 //!
-//! Does not do: stop programs on the other vCPUs of a guest that has several, nor those to which
-//! the guest gave a real-time priority themselves.
+//! On the other vCPUs of a guest that has several, a thread of the same priority keeps programs
+//! from running meanwhile: see [`crate::vcpus`].
+//!
+//! Does not do: stop programs to which the guest gave a real-time priority themselves.
 //!
 //! Under emulation every line of code that a child runs for the first time is translated, in the
 //! kernel too. So what a renewal needs is opened when the machine starts, and it touches no disk.
@@ -28,6 +30,7 @@ use crate::active::Refusal;
 use crate::hooks;
 use crate::identity::{Identity, IdentityFiles};
 use crate::renewals::Renewals;
+use crate::vcpus::Vcpus;
 
 /// The lowest real-time priority, which goes before every thread that has none.
 const PRIORITY: u8 = 1;
@@ -48,6 +51,7 @@ pub(crate) struct Renewer {
     files: IdentityFiles,
     renewals: Renewals,
     hooks: hooks::Folder,
+    pub(crate) vcpus: Vcpus,
 }
 
 impl Renewer {
@@ -59,12 +63,14 @@ impl Renewer {
         let hooks = hooks::Folder::at(Path::new(hooks::FOLDER));
         let files = IdentityFiles::mount()?;
         let renewals = Renewals::prepare()?;
+        let vcpus = Vcpus::prepare(PRIORITY)?;
         become_realtime(PRIORITY)?;
-        Ok(Self { random, files, renewals, hooks })
+        Ok(Self { random, files, renewals, hooks, vcpus })
     }
 
     /// Takes the identity. Tells what is left to do.
     pub(crate) fn take(&self, identity: &Identity) -> Result<Taken, Refusal> {
+        let _held = self.vcpus.hold_others();
         check(identity)?;
         let step = |name: &'static str| move |error: io::Error| failed(name, &error);
         // The clock was read when the request was made: set it before anything takes time.

@@ -5,7 +5,8 @@
 //! 3. filter the system calls of a confined VMM, once it is loaded and before it has read anything;
 //! 4. hold the far end of the network device and pass it out, so that a link lives exactly as
 //!    long as its VMM;
-//! 5. allow the daemon to read the memory of a VMM that is not confined where Yama would forbid it.
+//! 5. keep the vCPUs of a child from running guest code until the VMM has read its identity;
+//! 6. allow the daemon to read the memory of a VMM that is not confined where Yama would forbid it.
 //!
 //! It listens on a socket that the daemon made before it started the VMM; its number is in the
 //! environment. Without that variable the library does nothing. It serves one connection after the
@@ -20,11 +21,12 @@
 mod filter;
 #[cfg(feature = "probe")]
 mod probe;
+mod vcpus;
 
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use forkd_sys::shim_wire::{self, Mapping, Operation};
+use forkd_sys::shim_wire::{self, Mapping, Request};
 use forkd_sys::{packet, uffd};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -162,23 +164,25 @@ impl Serving {
         attached: Option<BorrowedFd<'_>>,
     ) -> Result<Option<OwnedFd>, Errno> {
         match (shim_wire::decode_request(packet), attached) {
-            (Some((Operation::Userfaultfd, _)), device) => {
+            (Some(Request::Userfaultfd), device) => {
                 device.map_or_else(uffd::create, uffd::create_by).map(Some)
             }
-            (Some((Operation::Map, mappings)), Some(file)) => {
+            (Some(Request::Map(mappings)), Some(file)) => {
                 #[cfg(feature = "probe")]
                 probe::keep_layer(file);
                 mappings.iter().try_for_each(|mapping| map_over(Some(file), *mapping))?;
                 Ok(None)
             }
-            (Some((Operation::MapZeros, mappings)), None) => {
+            (Some(Request::MapZeros(mappings)), None) => {
                 mappings.iter().try_for_each(|mapping| map_over(None, *mapping))?;
                 Ok(None)
             }
-            (Some((Operation::NetworkLink, _)), None) => {
+            (Some(Request::NetworkLink), None) => {
                 let link = self.link.as_ref().ok_or(Errno::NODEV)?;
                 rustix::io::fcntl_dupfd_cloexec(link, 0).map(Some)
             }
+            (Some(Request::HoldVcpus(threads)), None) => vcpus::hold(&threads).map(|()| None),
+            (Some(Request::ReleaseVcpus), None) => vcpus::release().map(|()| None),
             _ => Err(Errno::BADMSG),
         }
     }

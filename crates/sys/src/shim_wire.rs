@@ -3,6 +3,10 @@
 //! One packet a request, one packet a reply. All numbers are native-endian: both ends run on one
 //! machine. The shim is versioned with the daemon; the first request checks that.
 
+use std::time::Duration;
+
+use forkd_types::limit;
+
 /// Raised when a request changes its meaning. An operation that a shim does not know is refused.
 pub const VERSION: u32 = 2;
 
@@ -27,29 +31,41 @@ pub const HEADER_BYTES: usize = 12;
 /// Bytes of a reply: an `i32`, 0 or a positive error number.
 pub const REPLY_BYTES: usize = 4;
 
+/// Most threads in one request: those of all vCPUs that a guest can have.
+pub const THREADS_PER_REQUEST_MAX: usize = limit::VCPUS_MAX as usize;
+
+/// A hold of vCPUs that nobody has ended is over: some time after the daemon would end it.
+pub const HOLD_MAX: Duration = Duration::from_secs(2);
+const _: () = assert!(limit::PORT_READ_DEADLINE.as_millis() < HOLD_MAX.as_millis());
+
 /// What is asked of the shim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
     /// Create a userfaultfd and send it back: by the attached `/dev/userfaultfd`, if there is one.
-    Userfaultfd = 1,
+    Userfaultfd,
     /// Map ranges of the attached file copy-on-write over existing memory.
-    Map = 2,
+    Map(Vec<Mapping>),
     /// Send back the far end of the VMM's network device.
-    NetworkLink = 3,
+    NetworkLink,
     /// Map ranges of zeros over existing memory; their offsets do not matter.
-    MapZeros = 4,
+    MapZeros(Vec<Mapping>),
+    /// Keep the vCPUs from running guest code, whatever the VMM tells them, until they are
+    /// released or [`HOLD_MAX`] has passed. Emulated ones are these threads of the VMM, as its own
+    /// namespace numbers them; those on KVM are found where they enter it.
+    HoldVcpus(Vec<u32>),
+    /// Let held vCPUs go.
+    ReleaseVcpus,
 }
 
-impl Operation {
-    /// The operation with this number.
-    #[must_use]
-    pub fn from_number(number: u32) -> Option<Self> {
-        match number {
-            1 => Some(Self::Userfaultfd),
-            2 => Some(Self::Map),
-            3 => Some(Self::NetworkLink),
-            4 => Some(Self::MapZeros),
-            _ => None,
+impl Request {
+    const fn number(&self) -> u32 {
+        match self {
+            Self::Userfaultfd => 1,
+            Self::Map(_) => 2,
+            Self::NetworkLink => 3,
+            Self::MapZeros(_) => 4,
+            Self::HoldVcpus(_) => 5,
+            Self::ReleaseVcpus => 6,
         }
     }
 }
@@ -86,36 +102,59 @@ impl Mapping {
 /// The bytes of a request.
 ///
 /// # Panics
-/// With more than [`MAPPINGS_PER_REQUEST_MAX`] mappings.
+/// With more than [`MAPPINGS_PER_REQUEST_MAX`] mappings or [`THREADS_PER_REQUEST_MAX`] threads.
 #[must_use]
-pub fn encode_request(operation: Operation, mappings: &[Mapping]) -> Vec<u8> {
-    assert!(mappings.len() <= MAPPINGS_PER_REQUEST_MAX);
-    let count = u32::try_from(mappings.len()).unwrap_or(u32::MAX);
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + mappings.len() * Mapping::BYTES);
-    bytes.extend(VERSION.to_ne_bytes());
-    bytes.extend((operation as u32).to_ne_bytes());
-    bytes.extend(count.to_ne_bytes());
-    for mapping in mappings {
-        bytes.extend(mapping.to_bytes());
-    }
-    bytes
+pub fn encode_request(request: &Request) -> Vec<u8> {
+    let mut body = Vec::new();
+    let count = match request {
+        Request::Map(mappings) | Request::MapZeros(mappings) => {
+            assert!(mappings.len() <= MAPPINGS_PER_REQUEST_MAX);
+            body.reserve_exact(mappings.len() * Mapping::BYTES);
+            mappings.iter().for_each(|mapping| body.extend(mapping.to_bytes()));
+            mappings.len()
+        }
+        Request::HoldVcpus(threads) => {
+            assert!(threads.len() <= THREADS_PER_REQUEST_MAX);
+            threads.iter().for_each(|thread| body.extend(thread.to_ne_bytes()));
+            threads.len()
+        }
+        Request::Userfaultfd | Request::NetworkLink | Request::ReleaseVcpus => 0,
+    };
+    let count = u32::try_from(count).unwrap_or(u32::MAX);
+    let head = [VERSION, request.number(), count].map(u32::to_ne_bytes);
+    [head.as_flattened(), &body].concat()
 }
 
 /// A request, or `None` when the packet is not one of this version.
 #[must_use]
-pub fn decode_request(packet: &[u8]) -> Option<(Operation, Vec<Mapping>)> {
+pub fn decode_request(packet: &[u8]) -> Option<Request> {
     let word = |at: usize| packet.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
-    let (version, operation, count) = (word(0)?, word(4)?, word(8)?);
+    let (version, number, count) = (word(0)?, word(4)?, word(8)?);
     let body = packet.get(HEADER_BYTES..)?;
     let count = usize::try_from(count).ok()?;
-    if version != VERSION
-        || count > MAPPINGS_PER_REQUEST_MAX
-        || body.len() != count * Mapping::BYTES
-    {
+    let holds = |most: usize, bytes: usize| count <= most && body.len() == count * bytes;
+    let mappings = || {
+        let mappings = body.chunks_exact(Mapping::BYTES).filter_map(Mapping::from_bytes);
+        holds(MAPPINGS_PER_REQUEST_MAX, Mapping::BYTES).then(|| mappings.collect())
+    };
+    let threads = || {
+        let threads = body.chunks_exact(size_of::<u32>()).filter_map(|word| word.try_into().ok());
+        holds(THREADS_PER_REQUEST_MAX, size_of::<u32>())
+            .then(|| threads.map(u32::from_ne_bytes).collect())
+    };
+    let bare = |request: Request| body.is_empty().then_some(request).filter(|_| count == 0);
+    if version != VERSION {
         return None;
     }
-    let mappings = body.chunks_exact(Mapping::BYTES).filter_map(Mapping::from_bytes).collect();
-    Some((Operation::from_number(operation)?, mappings))
+    match number {
+        1 => bare(Request::Userfaultfd),
+        2 => mappings().map(Request::Map),
+        3 => bare(Request::NetworkLink),
+        4 => mappings().map(Request::MapZeros),
+        5 => threads().map(Request::HoldVcpus),
+        6 => bare(Request::ReleaseVcpus),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -124,22 +163,36 @@ mod tests {
 
     #[test]
     fn a_request_survives_the_wire_and_a_cut_one_is_refused() {
-        let mappings = [
+        let mappings = vec![
             Mapping { address: 0x7f00_0000_0000, length: 4096, file_offset: 8192 },
             Mapping { address: 1, length: 2, file_offset: 3 },
         ];
-        let bytes = encode_request(Operation::Map, &mappings);
-        assert_eq!(decode_request(&bytes), Some((Operation::Map, mappings.to_vec())));
-        for cut in 0..bytes.len() {
-            assert_eq!(decode_request(&bytes[..cut]), None, "cut at {cut}");
+        for request in [
+            Request::Userfaultfd,
+            Request::Map(mappings.clone()),
+            Request::NetworkLink,
+            Request::MapZeros(mappings),
+            Request::HoldVcpus(vec![7, 4_000_000]),
+            Request::ReleaseVcpus,
+        ] {
+            let bytes = encode_request(&request);
+            assert_eq!(decode_request(&bytes).as_ref(), Some(&request));
+            for cut in 0..bytes.len() {
+                assert_eq!(decode_request(&bytes[..cut]), None, "{request:?} cut at {cut}");
+            }
+            let longer = [&bytes[..], &[0; 4]].concat();
+            assert_eq!(decode_request(&longer), None, "{request:?} with more behind it");
         }
     }
 
     #[test]
-    fn another_version_is_refused() {
-        let mut bytes = encode_request(Operation::Userfaultfd, &[]);
+    fn another_version_and_an_unknown_number_are_refused() {
+        let bytes = encode_request(&Request::Userfaultfd);
         assert!(decode_request(&bytes).is_some());
-        bytes[0] ^= 0xFF;
-        assert_eq!(decode_request(&bytes), None);
+        for at in [0, 4] {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0xFF;
+            assert_eq!(decode_request(&changed), None);
+        }
     }
 }

@@ -37,6 +37,10 @@ pub const VMM_LOG_BYTES: u64 = 64 << 10;
 /// Virtual CPUs of one sandbox.
 pub const VCPUS_MAX: u32 = 64;
 
+/// For a VMM to read the identity of a child from the guest agent's port: the first thing that it
+/// does when the guest is let run. Then the vCPUs run whether it has or not.
+pub const PORT_READ_DEADLINE: Duration = Duration::from_secs(1);
+
 /// VMMs that stand by for sandboxes to come, unless another number is asked for: as many as are
 /// started at the same time. Each has 11 MiB.
 pub const STANDBY_DEFAULT: usize = CHILDREN_STARTING_MAX;

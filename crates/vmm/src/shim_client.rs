@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use forkd_sys::packet;
-use forkd_sys::shim_wire::{self, Mapping, Operation};
+use forkd_sys::shim_wire::{self, Mapping, Request};
 use forkd_sys::uffd::{self, Userfaultfd};
 use forkd_types::PageRun;
 use rustix::fs::OFlags;
@@ -79,7 +79,7 @@ impl ShimClient {
         // A confined VMM has no device of its own, and no right to the system call.
         let device = uffd::open_device().ok();
         let device = device.as_ref().map(AsFd::as_fd);
-        let reply = self.request(what, Operation::Userfaultfd, &[], device)?;
+        let reply = self.request(what, &Request::Userfaultfd, device)?;
         Ok(Userfaultfd::handshake(sent(what, reply, require_userfaultfd)?)?)
     }
 
@@ -89,7 +89,7 @@ impl ShimClient {
     /// When the shim has none.
     pub fn network_link(&mut self) -> Result<OwnedFd, VmmError> {
         let what = "give the far end of the network device";
-        let reply = self.request(what, Operation::NetworkLink, &[], None)?;
+        let reply = self.request(what, &Request::NetworkLink, None)?;
         sent(what, reply, require_link)
     }
 
@@ -113,27 +113,46 @@ impl ShimClient {
                     file_offset: mapped.run.start.byte_offset(),
                 })
                 .collect();
-            let operation = if first.file.is_some() { Operation::Map } else { Operation::MapZeros };
-            self.request("map a layer", operation, &mappings, first.file)?;
+            let request = match first.file {
+                Some(_) => Request::Map(mappings),
+                None => Request::MapZeros(mappings),
+            };
+            self.request("map a layer", &request, first.file)?;
             rest = later;
         }
         Ok(())
     }
 
+    /// Keeps the vCPUs, of which emulated ones are these threads, from running guest code until
+    /// they are released. By itself the shim releases them after a moment.
+    ///
+    /// # Errors
+    /// When a thread is not there, or does not stand still.
+    pub(crate) fn hold_vcpus(&mut self, threads: Vec<u32>) -> Result<(), VmmError> {
+        self.request("hold the vCPUs", &Request::HoldVcpus(threads), None).map(drop)
+    }
+
+    /// Lets held vCPUs go.
+    ///
+    /// # Errors
+    /// When they were not held any more.
+    pub(crate) fn release_vcpus(&mut self) -> Result<(), VmmError> {
+        self.request("release the vCPUs", &Request::ReleaseVcpus, None).map(drop)
+    }
+
     fn request(
         &mut self,
         what: &'static str,
-        operation: Operation,
-        mappings: &[Mapping],
+        request: &Request,
         attached: Option<BorrowedFd<'_>>,
     ) -> Result<Option<OwnedFd>, VmmError> {
-        self.exchange(&shim_wire::encode_request(operation, mappings), attached).map_err(|source| {
-            match source.kind() {
-                io::ErrorKind::WouldBlock => {
-                    VmmError::Silent { command: what, deadline: self.deadline }
-                }
-                _ => VmmError::Shim { what, source },
+        self.exchange(&shim_wire::encode_request(request), attached).map_err(|source| match source
+            .kind()
+        {
+            io::ErrorKind::WouldBlock => {
+                VmmError::Silent { command: what, deadline: self.deadline }
             }
+            _ => VmmError::Shim { what, source },
         })
     }
 

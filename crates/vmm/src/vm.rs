@@ -115,6 +115,17 @@ pub trait Vm: fmt::Debug + Send {
     /// When the VMM refuses or does not answer.
     fn resume(&mut self) -> Result<(), VmmError>;
 
+    /// Lets the vCPUs of a VM that was loaded run for the first time, and none of them before
+    /// `is_read` says that the VMM has read what waits at the guest agent's port: a VMM does not
+    /// read it earlier, and a busy host may give the vCPUs a processor first. Then the port's
+    /// interrupt goes before the first instruction. Gives whether it was so; where the VMM does not
+    /// read for [`forkd_types::limit::PORT_READ_DEADLINE`], because the port is full, the vCPUs run
+    /// all the same.
+    ///
+    /// # Errors
+    /// When the VMM refuses or does not answer, or cannot hold the vCPUs.
+    fn resume_when(&mut self, is_read: &dyn Fn() -> bool) -> Result<bool, VmmError>;
+
     /// Stops the vCPUs until [`Vm::resume`].
     ///
     /// # Errors

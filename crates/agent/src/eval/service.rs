@@ -17,6 +17,7 @@ use crate::exec::wait_until;
 use crate::pipes::Forwarded;
 use crate::process::Processes;
 use crate::sync::lock;
+use crate::vcpus;
 
 /// How long interrupted code has to end by itself before the interpreter is killed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
@@ -110,7 +111,10 @@ impl EvalService {
             std::thread::Builder::new()
                 .name("eval".to_owned())
                 .stack_size(256 * 1024)
-                .spawn(move || service.work())
+                .spawn(move || {
+                    vcpus::leave_first();
+                    service.work();
+                })
                 .map_err(|error| Refusal::new(code::EVAL_FAILED, error.to_string()))?;
             queue.thread_runs = true;
         }

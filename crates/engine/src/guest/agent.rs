@@ -254,9 +254,9 @@ impl GuestAgent {
 
     /// Greets the agent and gives the guest a new identity, the right time and fresh entropy, all
     /// in one piece: a guest that does not run yet finds it there when it does. Comes back when the
-    /// kernel has all of it, which is all that one can wait for: QEMU reads a port only while the
-    /// vCPUs run. [`Renewing::confirmed`] waits for the guest. A guest that does not confirm must
-    /// not be handed out.
+    /// kernel has all of it, which is all that one can wait for: QEMU reads a port only once the
+    /// guest was let run. [`Renewing::confirmed`] waits for the guest. A guest that does not
+    /// confirm must not be handed out.
     ///
     /// # Errors
     /// See [`GuestError`].
@@ -312,6 +312,14 @@ impl GuestAgent {
     /// [`GuestError::Timeout`] when the VMM does not read; [`GuestError::Closed`].
     pub async fn quiesce(&self, within: Duration) -> Result<QuiesceGuard, GuestError> {
         quiesce(&self.connection, within).await
+    }
+
+    /// Whether the VMM has read everything that was written to the guest. Also if that cannot be
+    /// known any more.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        forkd_sys::socket::unread_by_peer(&self.connection.stream)
+            .map_or(true, |unread| unread == 0)
     }
 
     /// What this connection dropped so far.

@@ -129,7 +129,16 @@ impl Lifecycle {
         clock.end(StartPhase::Load);
         // The guest finds it there when it runs, before any of its programs does.
         let renewing = agent.begin_renewal(for_child(handle.id())?, limit::RENEW_DEADLINE).await;
-        let machine = blocking(move || machine.vm.resume().map(|()| machine)).await??;
+        let read = agent.clone();
+        let resumed = move || {
+            let in_time = machine.vm.resume_when(&|| read.is_read());
+            in_time.map(|in_time| (machine, in_time))
+        };
+        let (machine, in_time) = blocking(resumed).await??;
+        if !in_time {
+            let sandbox = handle.id();
+            tracing::info!(%sandbox, "programs ran before the guest had its identity");
+        }
         clock.end(StartPhase::Resume);
         if let Err(source) = confirmed(renewing, handle.id()).await {
             let error = EngineError::RenewalNotConfirmed { tag: row.tag.clone(), source };

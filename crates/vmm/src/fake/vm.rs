@@ -184,6 +184,10 @@ impl Vm for FakeVm {
         self.execute(Call::Resume)
     }
 
+    fn resume_when(&mut self, _: &dyn Fn() -> bool) -> Result<bool, VmmError> {
+        Vm::resume(self).map(|()| true)
+    }
+
     fn pause(&mut self) -> Result<(), VmmError> {
         self.asked(Call::Pause)?;
         self.execute(Call::Pause)

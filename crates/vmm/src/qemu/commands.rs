@@ -13,7 +13,7 @@ use super::monitor::Monitor;
 use crate::{Accelerator, VmmError, VmmTools};
 
 /// Every command that a VM is controlled with.
-const NEEDED: [&str; 18] = [
+const NEEDED: [&str; 19] = [
     "block-stream",
     "blockdev-add",
     "blockdev-del",
@@ -27,6 +27,7 @@ const NEEDED: [&str; 18] = [
     "migrate-incoming",
     "qmp_capabilities",
     "query-block",
+    "query-cpus-fast",
     "query-jobs",
     "query-named-block-nodes",
     "query-status",

@@ -8,7 +8,7 @@ use forkd_types::limit;
 use super::jail::Names;
 use super::process::{self, Process};
 use super::vm::{Monitors, QemuVm};
-use crate::{GuestRam, RamBacking, ShimClient, Start, VmSpec, VmmError, VmmTools};
+use crate::{Accelerator, GuestRam, RamBacking, ShimClient, Start, VmSpec, VmmError, VmmTools};
 
 impl QemuVm {
     /// Starts a VMM and waits until it takes commands: about 20 ms.
@@ -30,7 +30,12 @@ impl QemuVm {
             });
         let (monitors, shim, ram) =
             connected.map_err(|error| process.explain("while it started", error))?;
-        Ok(Self::new(process, monitors, shim, ram, spec, tools.launcher.clone()))
+        let mut vm = Self::new(process, monitors, shim, ram, spec, tools.launcher.clone());
+        if (vm.spec.start, vm.spec.accelerator) == (Start::Load, Accelerator::Tcg) {
+            let found = vm.find_vcpus();
+            found.map_err(|error| vm.process.explain("while it started", error))?;
+        }
+        Ok(vm)
     }
 }
 

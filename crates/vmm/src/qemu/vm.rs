@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use forkd_launcher::Launcher;
 use forkd_sys::pagemap;
 use forkd_sys::uffd::Userfaultfd;
-use forkd_types::ByteCount;
+use forkd_types::{ByteCount, limit};
 use qapi::qmp;
 use rustix::process::Pid;
 
@@ -26,6 +26,8 @@ use crate::{
 const DEVICE_STATE_FD: &str = "device-state";
 /// How often the load of device state, which takes 1 to 3 ms, is asked about.
 const LOAD_POLL_INTERVAL: Duration = Duration::from_micros(200);
+/// How often it is looked whether the VMM has read the port: the next thing that it does.
+const PORT_POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// One VM: its QEMU process and everything that controls it. Dropping it kills the process.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub struct QemuVm {
     pub(super) closed: BTreeSet<String>,
     /// Lends files to VMMs that have users of their own.
     pub(super) launcher: Option<Arc<Launcher>>,
+    /// The threads that emulate vCPUs. None of a VM that was taken over, whose vCPUs have run.
+    pub(super) vcpu_threads: Vec<u32>,
     /// The top overlay whose header names what is below it, and what that is, as nodes.
     pub(super) below_named: Option<[String; 2]>,
 }
@@ -120,6 +124,7 @@ impl QemuVm {
             loaded,
             closed,
             launcher,
+            vcpu_threads: Vec::new(),
             below_named: None,
         }
     }
@@ -133,6 +138,35 @@ impl QemuVm {
         state
             .map(|state| state.running)
             .map_err(|error| self.process.explain("while asked for its state", error))
+    }
+
+    /// Finds the threads that emulate vCPUs: perhaps one for all of them.
+    pub(super) fn find_vcpus(&mut self) -> Result<(), VmmError> {
+        let deadline = self.spec.deadlines.reply;
+        let vcpus = self.monitors.general.execute(&qmp::query_cpus_fast {}, deadline)?;
+        let threads: BTreeSet<u32> = vcpus.iter().filter_map(thread_of).collect();
+        self.vcpu_threads = threads.into_iter().take(limit::VCPUS_MAX as usize).collect();
+        Ok(())
+    }
+
+    fn try_resume_when(&mut self, is_read: &dyn Fn() -> bool) -> Result<bool, VmmError> {
+        self.shim.hold_vcpus(self.vcpu_threads.clone())?;
+        let resumed = self.monitors.general.execute(&qmp::cont {}, self.spec.deadlines.reply);
+        let until = Instant::now() + limit::PORT_READ_DEADLINE;
+        let was_read = resumed.is_ok()
+            && loop {
+                if is_read() {
+                    break true;
+                }
+                if Instant::now() > until {
+                    break false;
+                }
+                std::thread::sleep(PORT_POLL_INTERVAL);
+            };
+        // Whatever came of it: held vCPUs would not even end.
+        let released = self.shim.release_vcpus();
+        resumed?;
+        Ok(was_read && released.is_ok())
     }
 
     pub(super) fn owes_reply(&self) -> bool {
@@ -232,6 +266,11 @@ impl Vm for QemuVm {
         resumed.map(drop).map_err(|error| self.process.explain("while it resumed", error))
     }
 
+    fn resume_when(&mut self, is_read: &dyn Fn() -> bool) -> Result<bool, VmmError> {
+        let resumed = self.try_resume_when(is_read);
+        resumed.map_err(|error| self.process.explain("while it began to run", error))
+    }
+
     fn pause(&mut self) -> Result<(), VmmError> {
         let paused = self.monitors.general.execute(&qmp::stop {}, self.spec.deadlines.reply);
         paused.map(drop).map_err(|error| self.process.explain("while it was paused", error))
@@ -307,5 +346,13 @@ impl Vm for QemuVm {
 
     fn release(self: Box<Self>) {
         self.process.release();
+    }
+}
+
+/// The thread of an emulated vCPU, as the VMM's own namespace numbers it.
+fn thread_of(vcpu: &qmp::CpuInfoFast) -> Option<u32> {
+    match vcpu {
+        qmp::CpuInfoFast::x86_64(vcpu) => u32::try_from(vcpu.thread_id).ok(),
+        _ => None,
     }
 }
