@@ -60,7 +60,7 @@ impl PortLink {
 }
 
 /// The device of the port with this name.
-pub(crate) fn find_port(name: &str) -> Option<std::path::PathBuf> {
+fn find_port(name: &str) -> Option<std::path::PathBuf> {
     let ports = std::fs::read_dir("/sys/class/virtio-ports").ok()?;
     ports.flatten().find_map(|port| {
         let found = std::fs::read_to_string(port.path().join("name")).ok()?;

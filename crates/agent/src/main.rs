@@ -49,7 +49,6 @@ mod terminal;
 mod tree;
 mod usage;
 mod user;
-mod vcpus;
 mod watch;
 
 use std::process::ExitCode;

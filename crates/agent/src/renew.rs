@@ -9,10 +9,8 @@
 //! disk and no other thread, and so takes the identity before any program runs. Hooks run beside
 //! the programs, which they may want to talk to.
 //!
-//! On the other vCPUs of a guest that has several, a thread of the same priority keeps programs
-//! from running meanwhile: see [`crate::vcpus`].
-//!
-//! Does not do: stop programs to which the guest gave a real-time priority themselves.
+//! Does not do: stop programs on the other vCPUs of a guest that has several, nor those to which
+//! the guest gave a real-time priority themselves.
 //!
 //! Under emulation every line of code that a child runs for the first time is translated, in the
 //! kernel too. So what a renewal needs is opened when the machine starts, and it touches no disk.
@@ -30,7 +28,6 @@ use crate::active::Refusal;
 use crate::hooks;
 use crate::identity::{Identity, IdentityFiles};
 use crate::renewals::Renewals;
-use crate::vcpus::Vcpus;
 
 /// The lowest real-time priority, which goes before every thread that has none.
 const PRIORITY: u8 = 1;
@@ -51,7 +48,6 @@ pub(crate) struct Renewer {
     files: IdentityFiles,
     renewals: Renewals,
     hooks: hooks::Folder,
-    pub(crate) vcpus: Vcpus,
 }
 
 impl Renewer {
@@ -63,14 +59,12 @@ impl Renewer {
         let hooks = hooks::Folder::at(Path::new(hooks::FOLDER));
         let files = IdentityFiles::mount()?;
         let renewals = Renewals::prepare()?;
-        let vcpus = Vcpus::prepare(PRIORITY)?;
         become_realtime(PRIORITY)?;
-        Ok(Self { random, files, renewals, hooks, vcpus })
+        Ok(Self { random, files, renewals, hooks })
     }
 
     /// Takes the identity. Tells what is left to do.
     pub(crate) fn take(&self, identity: &Identity) -> Result<Taken, Refusal> {
-        let _held = self.vcpus.hold_others();
         check(identity)?;
         let step = |name: &'static str| move |error: io::Error| failed(name, &error);
         // The clock was read when the request was made: set it before anything takes time.

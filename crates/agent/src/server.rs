@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forkd_protocol::{
-    DecodeError, Frame, FrameDecoder, FrameError, PORT_NAME, PROTOCOL_MAX, PROTOCOL_MIN,
-    REQUESTS_MAX, Reply, Request, code, decode_request,
+    DecodeError, Frame, FrameDecoder, FrameError, PROTOCOL_MAX, PROTOCOL_MIN, REQUESTS_MAX, Reply,
+    Request, code, decode_request,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -17,16 +17,14 @@ use crate::eval::{Cell, Contexts, Job};
 use crate::identity::Identity;
 use crate::kept::{Followed, KeptPrograms};
 use crate::kept_watch::KeptWatches;
-use crate::link::{Link, find_port};
+use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::pipes::{OutputPipe, drain};
 use crate::process::Processes;
 use crate::renew::{self, Renewer, Taken};
 use crate::sync::lock;
 use crate::usage::Usage;
-use crate::{
-    environment, exec, files, hooks, log, ports, power, relay, terminal, tree, vcpus, watch,
-};
+use crate::{environment, exec, files, hooks, log, ports, power, relay, terminal, tree, watch};
 
 const REQUEST_STACK_BYTES: usize = 256 * 1024;
 
@@ -39,19 +37,10 @@ pub(crate) enum Standing {
         /// The root file system is a disk.
         has_root_disk: bool,
         /// Gives the machine an identity. None when it cannot, which its log tells.
-        renewer: Option<Box<Renewer>>,
+        renewer: Option<Renewer>,
     },
     /// A program among others: the machine is not ours to change.
     Guest,
-}
-
-impl Standing {
-    fn renewer(&self) -> Option<&Renewer> {
-        match self {
-            Self::Init { renewer, .. } => renewer.as_deref(),
-            Self::Guest => None,
-        }
-    }
 }
 
 struct Server {
@@ -106,10 +95,7 @@ impl Drop for Running {
 /// Serves the link for ever. Returns only when the threads that it needs cannot be started.
 pub(crate) fn serve(link: Arc<dyn Link>, standing: Standing) -> ExitCode {
     match start(&link, standing) {
-        Ok(server) => {
-            server.bind_reader();
-            server.read_from(&*link)
-        }
+        Ok(server) => server.read_from(&*link),
         Err(error) => {
             log::failure(&format!("cannot start: {error}"));
             ExitCode::FAILURE
@@ -142,17 +128,6 @@ fn start(link: &Arc<dyn Link>, standing: Standing) -> std::io::Result<Arc<Server
 }
 
 impl Server {
-    /// Makes the calling thread the one that reads the port, which wakes where its interrupt comes.
-    fn bind_reader(&self) {
-        let Some(renewer) = self.standing.renewer() else { return };
-        let bound = find_port(PORT_NAME)
-            .ok_or_else(|| std::io::ErrorKind::NotFound.into())
-            .and_then(|port| renewer.vcpus.bind_to_first(&port));
-        if let Err(error) = bound {
-            log::failure(&format!("programs may run before a renewal: {error}"));
-        }
-    }
-
     fn read_from(self: &Arc<Self>, link: &dyn Link) -> ! {
         let mut decoder = FrameDecoder::new();
         let mut buffer = vec![0; READ_BYTES];
@@ -183,7 +158,7 @@ impl Server {
     /// It comes before the greeting, for which this thread may have to wait: for a lock that
     /// another one held at the branch point. While it waits, programs run.
     fn wake_as_child(&self, arrived: &[Arrived]) -> Option<Result<Taken, Refusal>> {
-        let renewer = self.standing.renewer()?;
+        let Standing::Init { renewer: Some(renewer), .. } = &self.standing else { return None };
         let identity = arrived.windows(2).find_map(|pair| match pair {
             [Ok((_, Ok(Request::Hello { .. }))), Ok((_, Ok(request)))] => identity_of(request),
             _ => None,
@@ -466,10 +441,7 @@ fn identity_of(request: &Request) -> Option<Identity> {
 
 fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
     let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(REQUEST_STACK_BYTES);
-    let started = thread.spawn(|| {
-        vcpus::leave_first();
-        work();
-    });
+    let started = thread.spawn(work);
     started.map(drop).map_err(|error| Refusal::new(code::BUSY, format!("no thread: {error}")))
 }
 

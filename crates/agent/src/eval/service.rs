@@ -17,7 +17,6 @@ use crate::exec::wait_until;
 use crate::pipes::Forwarded;
 use crate::process::Processes;
 use crate::sync::lock;
-use crate::vcpus;
 
 /// How long interrupted code has to end by itself before the interpreter is killed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
@@ -111,10 +110,7 @@ impl EvalService {
             std::thread::Builder::new()
                 .name("eval".to_owned())
                 .stack_size(256 * 1024)
-                .spawn(move || {
-                    vcpus::leave_first();
-                    service.work();
-                })
+                .spawn(move || service.work())
                 .map_err(|error| Refusal::new(code::EVAL_FAILED, error.to_string()))?;
             queue.thread_runs = true;
         }

@@ -43,7 +43,7 @@ pub(crate) fn run() -> ExitCode {
     if let Err(error) = network::set_up() {
         log::failure(&format!("network: {error}"));
     }
-    let renewer = Renewer::prepare().map(Box::new);
+    let renewer = Renewer::prepare();
     let renewer = renewer.inspect_err(|error| log::failure(&format!("identity: {error}"))).ok();
     match PortLink::open(forkd_protocol::PORT_NAME, PORT_WAIT) {
         Ok(link) => {
