@@ -44,7 +44,8 @@ pub(crate) fn file_of(name: &str) -> PathBuf {
 /// Runs a program as `python FILE` does, and ends without tearing the interpreter down. The newest
 /// packages' HTTP library aborts there in about a fifth of all runs, against any server.
 const RUN_AND_END: &str = "import os, runpy, sys
-runpy.run_path(sys.argv[1], run_name='__main__')
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name='__main__')
 sys.stdout.flush()
 os._exit(0)";
 

@@ -51,10 +51,9 @@ fn play(player: &Player, session: &str, variables: &[(String, String)], home: &P
     let name = name_of(session);
     let record = home.join(format!("{name}.calls"));
     let mut program = match player {
-        Player::Python(python) => {
-            let mut program = Command::new(python);
-            program.arg(file_of("e2b/methods.py")).arg("play").arg(&record);
-            program.arg(file_of(session));
+        Player::Python(_) => {
+            let mut program = player.command(&file_of("e2b/methods.py"));
+            program.arg("play").arg(&record).arg(file_of(session));
             program
         }
         Player::Node(place) => {
@@ -91,11 +90,9 @@ fn names_of_templates_are_changed_while_the_daemon_runs(
     python: &Player,
     variables: &[(String, String)],
 ) {
-    let Player::Python(python) = python else { panic!("needs Python") };
-    let exists = || {
-        let program = "import e2b; print(e2b.Template.exists('mine'))";
-        checked(Command::new(python).args(["-c", program]).envs(variables.iter().cloned()))
-    };
+    let program = forkd.home().join("exists.py");
+    std::fs::write(&program, "import e2b\nprint(e2b.Template.exists('mine'))\n").unwrap();
+    let exists = || checked(python.command(&program).envs(variables.iter().cloned()));
     assert_eq!(exists(), "False\n");
     forkd.ok(&["e2b", "alias", "mine=python", "base=python"]);
     assert_eq!(exists(), "True\n");
