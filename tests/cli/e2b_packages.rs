@@ -1,5 +1,6 @@
-//! E2B's packages as published, in places of their own, and the programs that are run with them.
+//! E2B's packages as published, each set installed once, and the programs that are run with them.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -49,6 +50,24 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 sys.stdout.flush()
 os._exit(0)";
 
+/// A folder that is filled once, for all tests and runs, and named after what is in it.
+fn installed(what: &[&str], install: impl FnOnce(&Path)) -> PathBuf {
+    let name: String = what.join("-").replace(|it: char| !it.is_alphanumeric(), "-");
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let lock = File::create(place.with_extension("lock")).unwrap();
+    lock.lock().unwrap();
+    let complete = place.join("complete");
+    if !complete.exists() {
+        if place.exists() {
+            std::fs::remove_dir_all(&place).unwrap();
+        }
+        std::fs::create_dir(&place).unwrap();
+        install(&place);
+        File::create(complete).unwrap();
+    }
+    place
+}
+
 /// What runs the programs of a language with its packages.
 pub(crate) enum Player {
     /// The interpreter.
@@ -58,26 +77,32 @@ pub(crate) enum Player {
 }
 
 impl Player {
-    /// Installs the packages for Python below `home`.
-    pub(crate) fn python(home: &Path, versions: &Versions) -> Self {
-        let place = home.join("venv");
-        checked(Command::new("python3").args(["-m", "venv"]).arg(&place));
-        let mut pip = Command::new(place.join("bin/pip"));
-        checked(pip.args(["install", "--quiet"]).args(versions.python));
+    /// With the packages for Python.
+    pub(crate) fn python(versions: &Versions) -> Self {
+        let version = checked(Command::new("python3").arg("--version"));
+        let place = installed(&[&[version.trim()], &versions.python[..]].concat(), |place| {
+            checked(Command::new("python3").args(["-m", "venv"]).arg(place));
+            let mut pip = Command::new(place.join("bin/pip"));
+            checked(pip.args(["install", "--quiet"]).args(versions.python));
+        });
         Self::Python(place.join("bin/python"))
     }
 
-    /// Installs those for JavaScript, beside the programs. None if they do not run here: they need
-    /// a newer Node than Debian 12 has.
+    /// With those for JavaScript, and the programs below `home`. None if they do not run here: they
+    /// need a newer Node than Debian 12 has.
     pub(crate) fn node(home: &Path, versions: &Versions, programs: &[PathBuf]) -> Option<Self> {
         let version = checked(Command::new("node").arg("--version"));
         let major = version.trim().trim_start_matches('v').split('.').next()?;
         let major: u32 = major.parse().ok()?;
         (major >= 20).then(|| {
+            let packages = installed(&[&[version.trim()], &versions.npm[..]].concat(), |place| {
+                let install = ["install", "--silent", "--no-audit", "--no-fund", "--prefix"];
+                checked(Command::new("npm").args(install).arg(place).args(versions.npm));
+            });
             let place = home.join("npm");
             std::fs::create_dir(&place).unwrap();
-            let install = ["install", "--silent", "--no-audit", "--no-fund", "--prefix"];
-            checked(Command::new("npm").args(install).arg(&place).args(versions.npm));
+            let modules = "node_modules";
+            std::os::unix::fs::symlink(packages.join(modules), place.join(modules)).unwrap();
             for file in programs {
                 std::fs::copy(file, place.join(file.file_name().unwrap())).unwrap();
             }

@@ -32,7 +32,7 @@ fn players(forkd: &Forkd) -> (Player, Option<Player>) {
     let home = forkd.home();
     let sessions: Vec<PathBuf> =
         NODE_SESSIONS.into_iter().chain(["e2b/methods.mjs"]).map(file_of).collect();
-    (Player::python(home, &NEWEST), Player::node(home, &NEWEST, &sessions))
+    (Player::python(&NEWEST), Player::node(home, &NEWEST, &sessions))
 }
 
 /// All methods of the packages.

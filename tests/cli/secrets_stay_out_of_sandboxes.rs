@@ -18,6 +18,8 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use rcgen::KeyPair;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use tempfile::TempDir;
 use tokio_rustls::rustls::ServerConfig;
 
@@ -51,23 +53,41 @@ fn answer(stream: TcpStream, config: Arc<ServerConfig>, seen: &Mutex<Vec<String>
     request.answer("200 OK", "text/plain", b"page");
 }
 
-/// The files below a folder in which a word is.
-fn files_with(folder: &Path, word: &[u8], found: &mut BTreeSet<PathBuf>) {
+/// The files below a folder in which the first word is, and those in which the second is.
+fn files_with(folder: &Path, words: [&[u8]; 2], found: &mut [BTreeSet<PathBuf>; 2]) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let (path, kind) = entry.map(|entry| (entry.path(), entry.file_type().unwrap())).unwrap();
         if kind.is_dir() {
-            files_with(&path, word, found);
-        } else if kind.is_file() && contains(&path, word) {
-            found.insert(path);
+            files_with(&path, words, found);
+        } else if kind.is_file() {
+            for (found, has) in found.iter_mut().zip(contains(&path, words)) {
+                found.extend(has.then(|| path.clone()));
+            }
         }
     }
 }
 
-fn contains(path: &Path, word: &[u8]) -> bool {
-    // grep reads large files with holes quickly.
-    let mut grep = std::process::Command::new("grep");
-    let status = grep.args(["-qaF", "-e", std::str::from_utf8(word).unwrap()]).arg(path).status();
-    status.unwrap().success()
+/// Which of the words a file contains. One that is gone contains none, and holes are passed over.
+fn contains(path: &Path, words: [&[u8]; 2]) -> [bool; 2] {
+    let mut found = [false; 2];
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return found,
+        opened => opened.unwrap(),
+    };
+    let finders = words.map(memchr::memmem::Finder::new);
+    let overlap = words.map(<[u8]>::len).into_iter().max().unwrap_or_default() - 1;
+    let (mut chunk, mut from) = (vec![0; (1 << 20) + overlap], 0);
+    loop {
+        match rustix::fs::seek(&file, SeekFrom::Data(from)) {
+            Err(Errno::NXIO) => return found,
+            data => from = data.unwrap(),
+        }
+        let read = file.read_at(&mut chunk, from).unwrap();
+        for (found, finder) in found.iter_mut().zip(&finders) {
+            *found |= finder.find(&chunk[..read]).is_some();
+        }
+        from += 1 << 20;
+    }
 }
 
 /// How many times the first and the second word are in the memory of a process, wherever it can be
@@ -229,11 +249,12 @@ impl Scene {
     }
 
     fn search_files(&self) {
-        let (mut with_key, mut with_control) = (BTreeSet::new(), BTreeSet::new());
+        let words = [self.key.as_bytes(), self.control.as_bytes()];
+        let mut found = [BTreeSet::new(), BTreeSet::new()];
         for folder in [self.forkd.home(), self.forkd.hot()] {
-            files_with(folder, self.key.as_bytes(), &mut with_key);
-            files_with(folder, self.control.as_bytes(), &mut with_control);
+            files_with(folder, words, &mut found);
         }
+        let [with_key, with_control] = found;
         let has = |part| with_control.iter().any(|path| path.to_string_lossy().contains(part));
         assert!(has("/layers/") && has("/overlays/"), "the search finds nothing: {with_control:?}");
         let only = self.forkd.home().join("state/secrets");

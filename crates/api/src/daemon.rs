@@ -1,6 +1,6 @@
 //! What the daemon says of itself and of its images.
 
-use forkd_types::Isolation;
+use forkd_types::{Accelerator, Isolation};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -20,9 +20,10 @@ pub struct Version {
     pub version: String,
     /// Version of the interface.
     pub api: String,
-    /// How guests run: `kvm` or `tcg`.
+    /// What executes the guests' instructions.
     #[serde(default)]
-    pub accelerator: String,
+    #[schema(value_type = Accelerator)]
+    pub accelerator: Word<Accelerator>,
     /// Whether that is a security boundary by its authors' word: `kvm` is, emulation is not.
     #[serde(default)]
     pub security_boundary: bool,

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_capture::HostFeatures;
-use forkd_types::ByteCount;
 use forkd_types::limit::Deadlines;
 use forkd_types::network::NetworkLeave;
-use forkd_vmm::Accelerator;
+use forkd_types::{Accelerator, ByteCount};
 
 use crate::{BranchProbe, Limits};
 

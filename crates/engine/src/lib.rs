@@ -56,8 +56,9 @@ pub use forkd_artifact::{KeyError, PublicKey};
 pub use forkd_capture::{CapturePlan, HostFeatures};
 pub use forkd_netd_protocol::{FlowRecord, GatewayUsage, SecretValue, SecretValueError, Traffic};
 pub use forkd_store::private_directory;
+pub use forkd_types::Accelerator;
 pub use forkd_types::AtEnd;
-pub use forkd_vmm::{Accelerator, CgroupLimits, GuestRam, KeptOutput, PausePlan, Vm, VmmError};
+pub use forkd_vmm::{CgroupLimits, GuestRam, KeptOutput, PausePlan, Vm, VmmError};
 pub use host::{ProbeVerdict, VmmMemory, probe_kvm};
 pub use operation::{Operation, OperationKind, OperationState, Progress};
 pub use sandboxes::{

@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use forkd_types::Isolation;
-use forkd_vmm::{Accelerator, qemu};
+use forkd_types::{Accelerator, Isolation};
+use forkd_vmm::qemu;
 
 /// Users of VMMs where the daemon is root.
 const USERS: RangeInclusive<u32> = 0x7000_0000..=0x7fff_ffff;

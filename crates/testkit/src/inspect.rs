@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use forkd_types::{ByteCount, SandboxId, SandboxState, SnapshotTag};
-use forkd_vmm::{
-    Abilities, Accelerator, BootSource, Confinement, RamBacking, Start, VmSpec, VmmTools, qemu,
-};
+use forkd_types::{Accelerator, ByteCount, SandboxId, SandboxState, SnapshotTag};
+use forkd_vmm::{Abilities, BootSource, Confinement, RamBacking, Start, VmSpec, VmmTools, qemu};
 use rustix::process::{Pid, Signal};
 
 use crate::Lab;

@@ -29,6 +29,28 @@ named! {
 }
 
 named! {
+    /// What executes a guest's instructions. Device state is bound to it.
+    Accelerator {
+        /// The host's virtualisation hardware.
+        Kvm = "kvm",
+        /// Emulation: works everywhere, slower.
+        Tcg = "tcg",
+    }
+}
+
+impl Accelerator {
+    /// Whether its authors call it a boundary for guests that are not trusted. QEMU's security
+    /// policy leaves emulation out.
+    #[must_use]
+    pub const fn is_security_boundary(self) -> bool {
+        match self {
+            Self::Kvm => true,
+            Self::Tcg => false,
+        }
+    }
+}
+
+named! {
     /// How far a VMM is kept from its host.
     Isolation or None {
         /// Not: it may do what the daemon's user may do.

@@ -30,7 +30,9 @@ pub use branch::{BranchMode, BranchPhase, UnknownMode};
 pub use digest::{BadDigest, Digest};
 pub use histogram::TimeHistogram;
 pub use id::{IdError, LayerId, OperationId, OverlayId, ProcessId, SandboxId};
-pub use kind::{EventType, FileKind, FlowOutcome, Isolation, OperationKind, StandbyStatus};
+pub use kind::{
+    Accelerator, EventType, FileKind, FlowOutcome, Isolation, OperationKind, StandbyStatus,
+};
 pub use machine::{MachineSize, MachineSizeError};
 pub use name::Named;
 pub use owner::{Owner, OwnerError};

@@ -108,6 +108,7 @@ mod tests {
         check::<SnapshotStatus>();
         check::<OperationState>();
         check::<OperationKind>();
+        check::<Accelerator>();
         check::<ProcessState>();
         check::<FileKind>();
         check::<BranchMode>();

@@ -35,8 +35,8 @@ pub use output::{KeptOutput, console_output};
 pub use pause_window::{FrozenVm, PreparedPause, Resumed, SavedVm, StoppedVm};
 pub use shim_client::{MappedRun, ShimClient};
 pub use spec::{
-    Abilities, Accelerator, BootSource, Confinement, Disk, DiskOverlay, Jail, OwnUser, RamBacking,
-    Start, VmSpec, VmmTools, is_confined_disk,
+    Abilities, BootSource, Confinement, Disk, DiskOverlay, Jail, OwnUser, RamBacking, Start,
+    VmSpec, VmmTools, is_confined_disk,
 };
 pub use vm::{Driver, RunState, Vm};
 pub use window_commands::{PausePlan, WindowAccess, WindowCommands};

@@ -5,47 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forkd_launcher::Launcher;
-use forkd_types::{ByteCount, Isolation, limit::Deadlines};
+use forkd_types::{Accelerator, ByteCount, Isolation, limit::Deadlines};
 use serde::{Deserialize, Serialize};
 
 use crate::VmmCgroup;
-
-/// What executes guest instructions. Device state is bound to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Accelerator {
-    /// The host's virtualisation hardware.
-    Kvm,
-    /// Emulation: works everywhere, slower.
-    Tcg,
-}
-
-impl Accelerator {
-    /// Its name on the command line, in manifests and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kvm => "kvm",
-            Self::Tcg => "tcg",
-        }
-    }
-
-    /// Whether its authors call it a boundary for guests that are not trusted. QEMU's security
-    /// policy leaves emulation out.
-    #[must_use]
-    pub const fn is_security_boundary(self) -> bool {
-        match self {
-            Self::Kvm => true,
-            Self::Tcg => false,
-        }
-    }
-}
-
-impl std::fmt::Display for Accelerator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// Programs and libraries that starting a VM needs.
 #[derive(Debug, Clone)]

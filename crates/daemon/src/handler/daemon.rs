@@ -24,7 +24,7 @@ pub(crate) async fn version(app: App) -> Json<Version> {
     Json(Version {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         api: "v1".to_owned(),
-        accelerator: app.engine.accelerator().name().to_owned(),
+        accelerator: app.engine.accelerator().into(),
         security_boundary: app.engine.accelerator().is_security_boundary(),
         preview_url: app.previews().map(ToString::to_string),
         isolation: app.engine.isolation().into(),

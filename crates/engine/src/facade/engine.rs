@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use forkd_store::{Registry, StoreFiles, private_directory, recover};
-use forkd_types::Isolation;
-use forkd_vmm::Accelerator;
+use forkd_types::{Accelerator, Isolation};
 use tokio::sync::oneshot;
 
 use crate::background::Background;

@@ -13,10 +13,9 @@ use std::sync::Arc;
 
 use forkd_capture::HostFeatures;
 use forkd_store::MachineIdentity;
-use forkd_types::Isolation;
 use forkd_types::limit::{Deadlines, KVM_PROBE_DEADLINE};
 use forkd_types::network::NetworkLeave;
-use forkd_vmm::Accelerator;
+use forkd_types::{Accelerator, Isolation};
 use forkd_vmm::fake::FakeDriver;
 
 pub(crate) use self::gateway::FakeGateway;

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forkd_store::{MachineIdentity, private_directory};
-use forkd_types::{ByteCount, Isolation, SandboxId};
-use forkd_vmm::{
-    Abilities, Accelerator, Driver, Jail, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu,
-};
+use forkd_types::{Accelerator, ByteCount, Isolation, SandboxId};
+use forkd_vmm::{Abilities, Driver, Jail, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu};
 use serde::{Deserialize, Serialize};
 
 use super::agent_port::connect_agent;

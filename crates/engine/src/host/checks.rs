@@ -9,8 +9,8 @@ use forkd_sys::confine::try_network_namespace;
 use forkd_sys::mapping::PrivateMapping;
 use forkd_sys::pagemap::{AddressRange, PrivatePageScanner, ScanMethod, Swapped};
 use forkd_sys::uffd::{UffdError, Userfaultfd};
-use forkd_types::{ByteCount, Isolation, PAGE_BYTES, PageIndex};
-use forkd_vmm::{Accelerator, Cgroups, Controller, VmmTools, qemu, try_cgroups};
+use forkd_types::{Accelerator, ByteCount, Isolation, PAGE_BYTES, PageIndex};
+use forkd_vmm::{Cgroups, Controller, VmmTools, qemu, try_cgroups};
 
 use super::accelerator;
 use super::images::examine;

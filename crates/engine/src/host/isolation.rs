@@ -3,8 +3,8 @@
 use forkd_launcher::{OwnIds, SUBORDINATE_IDS_MIN, SubordinateIds};
 use forkd_store::private_directory;
 use forkd_sys::user::has_process;
-use forkd_types::{Isolation, SandboxId, limit};
-use forkd_vmm::{Accelerator, Jail, OwnUser, VmmTools, qemu};
+use forkd_types::{Accelerator, Isolation, SandboxId, limit};
+use forkd_vmm::{Jail, OwnUser, VmmTools, qemu};
 
 use crate::{EngineConfig, EngineError, IsolationPolicy, describe};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use forkd_artifact::Machine;
 use forkd_store::{MachineIdentity, SnapshotRow, StoreFiles};
 use forkd_types::limit::{self, Deadlines};
-use forkd_types::{ByteCount, Isolation, SandboxId};
-use forkd_vmm::{Accelerator, CgroupLimits, Confinement, Driver, Jail, qemu};
+use forkd_types::{Accelerator, ByteCount, Isolation, SandboxId};
+use forkd_vmm::{CgroupLimits, Confinement, Driver, Jail, qemu};
 use tokio::sync::Semaphore;
 
 use super::accelerator::Chosen;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forkd_store::{FileSet, SandboxOptionsRow, SandboxRow, SnapshotManifest};
-use forkd_types::{ByteCount, OverlayId};
-use forkd_vmm::{Accelerator, BootSource, Jail, VmmCgroup};
+use forkd_types::{Accelerator, ByteCount, OverlayId};
+use forkd_vmm::{BootSource, Jail, VmmCgroup};
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, SandboxHandle};

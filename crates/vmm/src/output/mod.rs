@@ -146,10 +146,10 @@ mod tests {
     use std::io::Write as _;
     use std::time::{Duration, Instant};
 
-    use forkd_types::{ByteCount, limit::Deadlines};
+    use forkd_types::{Accelerator, ByteCount, limit::Deadlines};
 
     use super::*;
-    use crate::{Accelerator, BootSource, Confinement, RamBacking, Start};
+    use crate::{BootSource, Confinement, RamBacking, Start};
 
     const SOON: Duration = Duration::from_secs(30);
 

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 
-use forkd_types::network;
+use forkd_types::{Accelerator, network};
 use qapi::qmp;
 use serde_json::json;
 
 use super::jail::Names;
-use crate::{Abilities, Accelerator, Disk, DiskOverlay, Start, VmSpec};
+use crate::{Abilities, Disk, DiskOverlay, Start, VmSpec};
 
 /// Sockets that QEMU listens on, in the order in which their descriptors are passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use command_fds::{CommandFdExt, FdMapping};
-use forkd_types::limit;
+use forkd_types::{Accelerator, limit};
 use qapi::qmp;
 
 use super::args::{MACHINE, cpu_model};
 use super::monitor::Monitor;
-use crate::{Accelerator, VmmError, VmmTools};
+use crate::{VmmError, VmmTools};
 
 /// Every command that a VM is controlled with.
 const NEEDED: [&str; 19] = [

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use forkd_launcher::{Job, Launcher, LauncherConfig, OwnIds, Place, Setup, needed_by};
 use forkd_sys::file::open_regular;
 use forkd_sys::shim_wire;
-use forkd_types::{ByteCount, limit};
+use forkd_types::{Accelerator, ByteCount, limit};
 use rustix::fs::MemfdFlags;
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions};
 
@@ -22,7 +22,7 @@ use super::launcher::launch;
 use super::process::wait_until_readable;
 use super::version::in_path;
 use crate::cgroup::Cgroup;
-use crate::{Accelerator, OwnUser, VmmCgroup, VmmError};
+use crate::{OwnUser, VmmCgroup, VmmError};
 
 const BASE: &str = "/disk/base";
 const FROM: &str = "/disk/from";

@@ -33,11 +33,11 @@ use forkd_launcher::{Access, Bind, Ids, Job, Launcher, Mounted, Place, Setup, ne
 use forkd_sys::file::{open_regular, take_back};
 use forkd_sys::shim_wire;
 use forkd_sys::user::has_process;
-use forkd_types::{ByteCount, limit};
+use forkd_types::{Accelerator, ByteCount, limit};
 
 use crate::shim_client::ShimNumbers;
 use crate::spec::{CONFINED_BASE, CONFINED_OVERLAYS};
-use crate::{Accelerator, Disk, DiskOverlay, Jail, OwnUser, Start, VmSpec, VmmError, VmmTools};
+use crate::{Disk, DiskOverlay, Jail, OwnUser, Start, VmSpec, VmmError, VmmTools};
 
 const KERNEL: &str = "/boot/kernel";
 const INITRAMFS: &str = "/boot/initramfs";

@@ -10,7 +10,8 @@ use forkd_launcher::{Descriptor, Job, LaunchError, Launcher, LauncherConfig};
 use rustix::process::Pid;
 
 use super::{args, jail};
-use crate::{Abilities, Accelerator, VmmError, VmmTools};
+use crate::{Abilities, VmmError, VmmTools};
+use forkd_types::Accelerator;
 
 /// Gives `tools` a launcher, the program `launcher`. The roots of its VMMs are built on the empty
 /// directory `root`.

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::path::Path;
 
-use forkd_types::limit;
+use forkd_types::{Accelerator, limit};
 
 use super::jail::Names;
 use super::process::{self, Process};
 use super::vm::{Monitors, QemuVm};
-use crate::{Accelerator, GuestRam, RamBacking, ShimClient, Start, VmSpec, VmmError, VmmTools};
+use crate::{GuestRam, RamBacking, ShimClient, Start, VmSpec, VmmError, VmmTools};
 
 impl QemuVm {
     /// Starts a VMM and waits until it takes commands: about 20 ms.

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Accelerator, VmmError};
+use crate::VmmError;
+use forkd_types::Accelerator;
 
 /// The distribution's program for `accelerator`: with KVM the build that holds nothing but the
 /// microvm machine (2.9 MiB of private memory), otherwise the full one, which alone emulates.

@@ -27,6 +27,9 @@ const BOOT_TESTS: (&str, &str) = ("forkd-agent", "boot");
 /// Two machines fit a small host; these tests spend much of their time waiting.
 const AT_ONCE: &str = "--test-threads=2";
 
+/// For the patient ones. With two at once, they left more than half of two processors idle.
+const PATIENT_AT_ONCE: &str = "--test-threads=3";
+
 /// The test programs that keep both processors of a small host busy: they run while the other
 /// lane has little use for one.
 const BUSY: [&str; 2] = ["vm_branch", "vm_cli"];
@@ -158,6 +161,7 @@ fn of_tier(tier: Tier, programs: &[TestProgram]) -> Vec<Invocation<'_>> {
             Tier::Pure
         };
         let arguments: &[&str] = match played {
+            Tier::Vm if PATIENT.contains(&&*program.name) => &[PATIENT_AT_ONCE],
             Tier::Vm if is_boot => &["--ignored", AT_ONCE],
             Tier::Vm => &[AT_ONCE],
             _ => &[],

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 __all__ = [
+    "Accelerator",
     "BranchAnswer",
     "BranchMode",
     "BuildEvent",
@@ -30,6 +31,7 @@ __all__ = [
     "Image",
     "Isolation",
     "Keys",
+    "KnownAccelerator",
     "KnownBranchMode",
     "KnownEventType",
     "KnownFileKind",
@@ -65,6 +67,12 @@ __all__ = [
     "TrustedKey",
     "Version",
 ]
+
+
+KnownAccelerator: TypeAlias = Literal["kvm", "tcg"]
+"""The words of `Accelerator` that this version knows."""
+Accelerator: TypeAlias = KnownAccelerator | str
+"""What executes a guest's instructions. Device state is bound to it."""
 
 
 KnownBranchMode: TypeAlias = Literal["full", "diff", "live"]
@@ -879,8 +887,8 @@ class Version:
     version: str
     """Version of forkd."""
 
-    accelerator: str | None = None
-    """How guests run: `kvm` or `tcg`."""
+    accelerator: Accelerator | None = None
+    """What executes the guests' instructions."""
 
     isolation: Isolation | None = None
     """How far the VMMs of new sandboxes are kept from the host."""

@@ -19,6 +19,11 @@ import {
   type Reader,
 } from "../core/decode.js";
 
+/** The words of `Accelerator` that this version knows. */
+export type KnownAccelerator = "kvm" | "tcg";
+/** What executes a guest's instructions. Device state is bound to it. */
+export type Accelerator = KnownAccelerator | (string & {});
+
 /** What a branch gave. */
 export interface BranchAnswer extends Snapshot {
   /** One entry for each child asked for. */
@@ -621,8 +626,8 @@ export interface Version {
   readonly api: string;
   /** Version of forkd. */
   readonly version: string;
-  /** How guests run: `kvm` or `tcg`. */
-  readonly accelerator?: string | undefined;
+  /** What executes the guests' instructions. */
+  readonly accelerator?: Accelerator | undefined;
   /** How far the VMMs of new sandboxes are kept from the host. */
   readonly isolation?: Isolation | undefined;
   /**

@@ -1,7 +1,7 @@
-"""Endless output: one command writes without end, and fifty others are followed all the same.
+"""Endless output: two commands write without end, and fifty others are followed all the same.
 
-Once its reader takes all that comes, and once it takes hardly anything. Both times each of the
-fifty goes on, waits not much longer for its next line, and the sandbox keeps its memory.
+The reader of one takes all that comes, that of the other hardly anything. Each of the fifty goes
+on, waits not much longer for its next line, and the sandbox keeps its memory.
 """
 
 import asyncio
@@ -75,18 +75,19 @@ async def main():
         quiet = await looked_at(followers, QUIET_SECS)
         most = TIMES_LONGER_MAX * quiet
         print("followed:", len(followers))
-        for reader in (takes_all, takes_hardly_anything):
-            before = await memory_left(sandbox)
-            endless = await sandbox.commands.run(
+        before = await memory_left(sandbox)
+        endless = [
+            await sandbox.commands.run(
                 "cat /dev/zero", background=True, timeout=0, on_stdout=reader
             )
-            # Longer than any may wait: else a stall would not be seen.
-            longest = await looked_at(followers, most + 1)
-            taken = before - await memory_left(sandbox)
-            print(f"beside one whose reader {reader.__name__}")
-            print("  none stalls:", longest < most or (longest, quiet))
-            print("  memory is left:", taken < KIB_MAX or taken)
-            print(f"  it is ended: {await endless.kill()}", flush=True)
+            for reader in (takes_all, takes_hardly_anything)
+        ]
+        # Longer than any may wait: else a stall would not be seen.
+        longest = await looked_at(followers, most + 1)
+        taken = before - await memory_left(sandbox)
+        print("none stalls:", longest < most or (longest, quiet))
+        print("memory is left:", taken < KIB_MAX or taken)
+        print("ended:", [await one.kill() for one in endless])
 
 
 asyncio.run(main())

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::samples::Samples;
     use forkd_api::{Sandbox, Snapshot, Version};
-    use forkd_types::Isolation;
+    use forkd_types::{Accelerator, Isolation};
 
     fn sandbox(id: &str) -> Sandbox {
         serde_json::from_value(serde_json::json!({
@@ -206,7 +206,7 @@ mod tests {
             version: Version {
                 version: "1.0".into(),
                 api: "v1".into(),
-                accelerator: "tcg".into(),
+                accelerator: Accelerator::Tcg.into(),
                 security_boundary: false,
                 preview_url: None,
                 isolation: Isolation::Full.into(),

@@ -41,7 +41,7 @@ async fn measure(options: &Options, measured: &mut Measured) -> anyhow::Result<(
     }
     let progress = Progress::new(options.iterations);
     let daemon = OwnDaemon::start(options.store.as_deref(), options.hot.as_deref()).await?;
-    measured.accelerator = daemon.client().version().await?.accelerator;
+    measured.accelerator = daemon.client().version().await?.accelerator.to_string();
     let mut measurement = Measurement::prepare(daemon.client(), options, &meter).await?;
     for iteration in 1..=options.iterations {
         for mode in &options.mode {

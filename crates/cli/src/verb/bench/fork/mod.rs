@@ -28,7 +28,7 @@ pub(super) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
 async fn measure(options: &Options, measured: &mut Measured) -> anyhow::Result<()> {
     let progress = Progress::new(options.iterations);
     let daemon = OwnDaemon::start(options.store.as_deref(), options.hot.as_deref()).await?;
-    measured.accelerator = daemon.client().version().await?.accelerator;
+    measured.accelerator = daemon.client().version().await?.accelerator.to_string();
     let measurement = Measurement::prepare(daemon.client(), daemon.pid(), options).await?;
     for iteration in 1..=options.iterations {
         measured.rows.extend(measurement.fork(iteration).await?);
