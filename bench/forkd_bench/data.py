@@ -37,7 +37,7 @@ class Cell:
     head: Mapping[str, Any]
     rows: Sequence[Row]
 
-    def column(self, name: str, **labels: str) -> list[float]:
+    def column(self, name: str, **labels: float | str) -> list[float]:
         """The measured figures of that name, in rows with these labels."""
         chosen = (row for row in self.rows if all(row.get(k) == v for k, v in labels.items()))
         return [value for row in chosen if isinstance(value := row.get(name), float)]

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from forkd_bench import blocks, counts, data, figures, measure, peers, plots, report
+from forkd_bench import blocks, counts, data, figures, measure, peers, plots, report, text
 from forkd_bench.__main__ import measured, results
 from forkd_bench.measure import MeasureError, Plan
 from forkd_bench.tables import Cell, Table, tables
@@ -150,7 +150,7 @@ def test_only_what_is_between_the_marks_is_replaced() -> None:
 
 
 def test_figures_are_shown_with_three_digits_that_count() -> None:
-    shown = [report.shown(value) for value in (0.004, 1.234, 12.34, 123.4, 13_550.0)]
+    shown = [text.shown(value) for value in (0.004, 1.234, 12.34, 123.4, 13_550.0)]
     assert shown == ["0.0040", "1.23", "12.3", "123", "13,550"]
     assert report.spread([1.0] * 49) == "1.00 / 1.00 / 1.00"
     assert report.spread([1.0] * 50) == "1.00 / 1.00 / 1.00 / 1.00"
@@ -172,9 +172,11 @@ def test_a_count_is_shown_with_its_spread_and_one_that_is_missing_is_an_error(
         "branch,256,window,instructions,3197000,2959000,3332000,3390000\n"
     )
     cell = data.read_counts(file)
-    assert counts.counted(cell, "branch", "window") == "3.20 (2.96 to 3.33)"
+    assert counts.counted(cell, "branch", "window", 256) == "3.20 (2.96 to 3.33)"
     with pytest.raises(ValueError, match="not enough values"):
-        counts.counted(cell, "branch", "pause")
+        counts.counted(cell, "branch", "pause", 256)
+    with pytest.raises(ValueError, match="not enough values"):
+        counts.counted(cell, "branch", "window", 1536)
     with pytest.raises(data.DataError, match="make count WRITE=1"):
         data.read_counts(tmp_path / "debian13.csv")
 

@@ -16,3 +16,4 @@ mod subordinate_users_stay_apart_as_long_as_vmms_live;
 mod taken_over_vmm_reaches_nothing;
 mod vmm_of_an_ordinary_user_reaches_nothing;
 mod vmm_that_lies_about_its_disk_is_refused;
+mod vmm_that_tries_kvm_out_looks_confined_from_outside;

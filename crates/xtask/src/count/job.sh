@@ -11,36 +11,62 @@ memory() {
         END { printf "{\"private\":%d,\"huge\":%d}\n", own, huge }' "/proc/$1/smaps_rollup"
 }
 
+# Children of these snapshots, one after the other. Of the first snapshots nothing is told.
 starts() {
-    for _ in 1 2 3 4 5 6; do
-        echo "$1 $mib $(forkd fork "t$mib" --json | flat)"
+    work=$1 untold=$2
+    shift 2
+    for tag in "$@"; do
+        answer=$(forkd fork "$tag" --json | flat)
         settle
-        if [ "$1" = start ]; then
-            echo "idle_child $mib $(memory "$(pidof qemu-system-x86_64-microvm)")"
+        if [ "$untold" -gt 0 ]; then
+            untold=$((untold - 1))
+        else
+            echo "$work $mib $answer"
+            if [ "$work" = start ]; then
+                echo "idle_child $mib $(memory "$(pidof qemu-system-x86_64-microvm)")"
+            fi
         fi
         forkd rm --all --quiet
         settle; settle
     done
 }
 
+# A hundred of one source, all kept. Told are the first and the last.
 branches() {
     box=$(forkd fork "t$mib" --quiet)
     settle
-    for _ in 1 2 3 4 5 6 7 8 9 10 11 12; do
-        echo "branch $mib $(forkd branch "$box" --json | flat)"
+    for number in $(seq 100); do
+        answer=$(forkd branch "$box" --json | flat)
+        if [ "$number" -le 12 ]; then echo "branch $mib $answer"; fi
+        if [ "$number" -gt 88 ]; then echo "branch_late $mib $answer"; fi
         settle
     done
     forkd rm --all --quiet
 }
 
+# Snapshots of which each is asked for once, so that no VMM is fitted with it.
+snapshots() {
+    for tag in "$@"; do
+        box=$(forkd fork "t$mib" --quiet)
+        forkd branch "$box" --tag "$tag" --quiet
+        forkd rm --all --quiet
+    done
+}
+
 for mib in "$@"; do
     export FORKD_STANDBY=0
-    forkd template build python --tag "t$mib" --mem-size-mib "$mib" --quiet
+    template=t$mib
+    once=$(seq -f "once$mib-%g" 7)
+    forkd template build python --tag "$template" --mem-size-mib "$mib" --quiet
+    snapshots $once
     settle
-    starts start
+    starts start 0 "$template" "$template" "$template" "$template" "$template" "$template"
     branches
     forkd stop
     export FORKD_STANDBY=1
-    starts start_standby
+    # The first child of all finds no VMM, and the first ones of the template one that is not fitted.
+    starts start_standby 1 $once
+    starts start_fitted 3 "$template" "$template" "$template" "$template" "$template" \
+        "$template" "$template" "$template" "$template"
     forkd stop
 done

@@ -14,10 +14,12 @@ const BRANCH: [&str; 8] =
 
 /// Each work: where its whole is in the answer, what the table calls it, where its phases are and
 /// in which order.
-const WORKS: [(&str, &str, &str, &str, &[&str]); 3] = [
+const WORKS: [(&str, &str, &str, &str, &[&str]); 5] = [
     ("start", "start_ms", "all", "start_phases_ms", &START),
     ("start_standby", "start_ms", "all", "start_phases_ms", &START),
+    ("start_fitted", "start_ms", "all", "start_phases_ms", &START),
     ("branch", "pause_ms", "window", "phases_ms", &BRANCH),
+    ("branch_late", "pause_ms", "window", "phases_ms", &BRANCH),
 ];
 /// The memory of a child that nobody uses: what the machine calls it, and the table.
 const MEMORY: (&str, [(&str, &str); 2]) =
@@ -126,11 +128,15 @@ mod tests {
         for number in 1..=repetitions {
             let phases = format!("\"start_phases_ms\":{{\"map\":{number}}}");
             let start = format!("[{{\"id\":\"sb-1\",\"start_ms\":{number}.5,{phases}}}]");
-            text += &format!("start 256 {start}\nstart_standby 256 {start}\n");
-            text += &format!(
-                "branch 256 {{\"snapshot\":{{\"pause_ms\":{number}.25,\
-                 \"phases_ms\":{{\"freeze_disk\":0.{number},\"publish\":7}}}}}}\n"
-            );
+            for work in ["start", "start_standby", "start_fitted"] {
+                text += &format!("{work} 256 {start}\n");
+            }
+            for work in ["branch", "branch_late"] {
+                text += &format!(
+                    "{work} 256 {{\"snapshot\":{{\"pause_ms\":{number}.25,\
+                     \"phases_ms\":{{\"freeze_disk\":0.{number},\"publish\":7}}}}}}\n"
+                );
+            }
             text += &format!("idle_child 256 {{\"private\":{number},\"huge\":0}}\n");
         }
         text
