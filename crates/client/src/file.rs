@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::thread;
 
 use forkd_api::{FileChange, FileEntry};
+use forkd_types::limit;
 use futures_util::stream;
 use reqwest::{Body, Method, RequestBuilder, Response};
 use tokio::sync::mpsc;
@@ -26,12 +27,13 @@ pub enum Depth {
 }
 
 impl Client {
-    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox.
+    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox, of 64 MiB at most.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub async fn read_file(&self, id: &str, path: &str) -> Result<Vec<u8>, ClientError> {
-        let mut content = self.open_file(id, path).await?;
+        let response = self.send(self.file_request(Method::GET, id, "", path)).await?;
+        let mut content = FileContent::new(response, self.target());
         let mut bytes = Vec::new();
         while let Some(piece) = content.next().await? {
             bytes.extend(piece);
@@ -39,13 +41,15 @@ impl Client {
         Ok(bytes)
     }
 
-    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox, piece by piece.
+    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox, piece by piece, of 16 GiB
+    /// at most.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub async fn open_file(&self, id: &str, path: &str) -> Result<FileContent, ClientError> {
-        let response = self.send(self.file_request(Method::GET, id, "", path)).await?;
-        Ok(FileContent::new(response, self.target()))
+        let request = self.file_request(Method::GET, id, "", path);
+        let request = request.query(&[("max_bytes", limit::DOWNLOAD_BYTES_MAX)]);
+        Ok(FileContent::new(self.send(request).await?, self.target()))
     }
 
     /// `PUT /v1/sandboxes/:id/files`: replaces or creates a file in the sandbox. Permission bits of

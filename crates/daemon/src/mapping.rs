@@ -75,9 +75,9 @@ fn code_of_guest(error: &GuestError) -> ErrorCode {
         // The word comes from the guest: it can choose between two refusals, no more.
         GuestError::Remote { code, .. } if code == "file_not_found" => ErrorCode::FileNotFound,
         GuestError::Remote { .. } => ErrorCode::GuestRefused,
-        GuestError::OutputTooLarge { .. } | GuestError::OutputsTooLarge { .. } => {
-            ErrorCode::OutputTooLarge
-        }
+        GuestError::OutputTooLarge { .. }
+        | GuestError::FileTooLarge { .. }
+        | GuestError::OutputsTooLarge { .. } => ErrorCode::OutputTooLarge,
         GuestError::RequestTooLarge { .. } => ErrorCode::RequestTooLarge,
         GuestError::Entropy { .. } => ErrorCode::Internal,
     }

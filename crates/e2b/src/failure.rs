@@ -244,6 +244,7 @@ fn kind_of_guest(error: &GuestError) -> Kind {
             _ => Kind::InvalidArgument,
         },
         GuestError::OutputTooLarge { .. }
+        | GuestError::FileTooLarge { .. }
         | GuestError::OutputsTooLarge { .. }
         | GuestError::RequestTooLarge { .. } => Kind::TooLarge,
         GuestError::Protocol { .. } | GuestError::HookFailed { .. } => Kind::InvalidArgument,

@@ -51,7 +51,7 @@ pub use domain::{
 };
 pub use error::{EngineError, describe};
 pub use events::{Change, EventReader, Next, OperationChange, SandboxChange, SnapshotChange};
-pub use facade::{Begun, Dependents, Engine, RunningCell, Usage};
+pub use facade::{Begun, Dependents, Engine, OpenFile, RunningCell, Usage};
 pub use forkd_artifact::{KeyError, PublicKey};
 pub use forkd_capture::{CapturePlan, HostFeatures};
 pub use forkd_netd_protocol::{FlowRecord, GatewayUsage, SecretValue, SecretValueError, Traffic};

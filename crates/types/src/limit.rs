@@ -218,7 +218,10 @@ pub const BODIES_BYTES_MAX: usize = 256 << 20;
 /// memory; the guest's disk is a closer bound.
 pub const UPLOAD_BYTES_MAX: u64 = 16 << 30;
 
-/// What such a file holds in memory at once: a few pieces of a connection's buffer.
+/// A file that is read piece by piece in one request. A guest can make one that never ends.
+pub const DOWNLOAD_BYTES_MAX: u64 = 16 << 30;
+
+/// What a file that is written holds in memory at once: a few pieces of a connection's buffer.
 pub const UPLOAD_BYTES_HELD: usize = 1 << 20;
 
 const _: () = assert!(UPLOAD_BYTES_HELD <= BODIES_BYTES_MAX);

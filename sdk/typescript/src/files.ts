@@ -23,7 +23,7 @@ export class Files {
   }
 
   /**
-   * The content of a file, as UTF-8 text or as bytes. Throws `FileNotFoundError` if there is none.
+   * The content of a file of at most 64 MiB, as UTF-8 text or as bytes. Throws `FileNotFoundError` if there is none.
    */
   read(path: string, options?: { format?: "text" }): Promise<string>;
   read(path: string, options: { format: "bytes" }): Promise<Uint8Array>;
@@ -42,7 +42,7 @@ export class Files {
     return text;
   }
 
-  /** The content of a file piece by piece, for large ones. */
+  /** The content of a file piece by piece, for large ones: at most 16 GiB. */
   stream(path: string): Promise<ByteStream> {
     return ByteStream.open(this.#transport, request.streamFile(this.#id, path));
   }

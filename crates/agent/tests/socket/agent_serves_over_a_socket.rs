@@ -387,7 +387,43 @@ async fn file_errors_name_the_path_and_the_reason() {
     let refused = agent.write_file(file, vec![1; 300_000], SOON).await.unwrap_err();
     assert!(refused.to_string().contains("/proc/no-such-entry"), "{refused}");
     let endless = agent.read_file("/dev/zero", SOON).await.unwrap_err();
-    assert_eq!(endless, GuestError::OutputTooLarge { limit: OUTPUT_BYTES_MAX });
+    assert_eq!(endless, GuestError::FileTooLarge { limit: OUTPUT_BYTES_MAX });
+}
+
+#[tokio::test]
+async fn a_file_of_any_size_comes_piece_by_piece_and_no_more_of_it_than_is_allowed() {
+    let local = LocalAgent::start();
+    let agent = local.greet().await;
+    let (path, bytes) = (local.path("large"), OUTPUT_BYTES_MAX + 3);
+    let file = std::fs::File::create(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"end", bytes - 3).unwrap();
+    let mut reader = agent.open_file(&path, bytes, SOON).await.unwrap();
+    let (mut arrived, mut last) = (0, Vec::new());
+    while let Some(piece) = reader.next().await.unwrap() {
+        arrived += piece.len() as u64;
+        last = piece;
+    }
+    assert!(arrived == bytes && last.ends_with(b"end"), "{arrived} bytes");
+    assert_eq!(reader.next().await.unwrap(), None, "it stays at its end");
+
+    let mut reader = agent.open_file("/dev/zero", 1 << 20, SOON).await.unwrap();
+    let mut arrived = 0;
+    let error = loop {
+        match reader.next().await {
+            Ok(piece) => arrived += piece.unwrap().len(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, GuestError::FileTooLarge { limit: 1 << 20 });
+    assert!(arrived <= 1 << 20, "{arrived} bytes of 1 MiB");
+    drop(reader);
+    let missing = agent.open_file("/no/such/file", 1, SOON).await.err().unwrap();
+    assert_eq!(remote_code(missing), "file_not_found");
+    // What was not taken holds up nothing.
+    let unread = agent.open_file("/dev/zero", u64::MAX, SOON).await.unwrap();
+    assert_eq!(agent.read_file("/dev/null", SOON).await.unwrap(), b"");
+    drop(unread);
+    assert_eq!(agent.read_file("/dev/null", SOON).await.unwrap(), b"");
 }
 
 #[tokio::test]

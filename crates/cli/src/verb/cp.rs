@@ -1,7 +1,7 @@
 //! `forkd cp`: copy a file into or out of a sandbox.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -83,22 +83,28 @@ fn with_name_if_directory(path: String, name: Option<&str>) -> String {
 async fn download(global: &Global, from: &Remote, destination: PathBuf) -> anyhow::Result<u64> {
     let client = connect::client(global).await?;
     let mut source = client.open_file(&from.sandbox, &from.path).await?;
-    let bar = Bar::of_bytes(&from.path, source.length().unwrap_or_default());
-    let mut content = Vec::new();
-    while let Some(piece) = source.next().await? {
-        content.extend(piece);
-        bar.at(content.len() as u64);
-    }
-    drop(bar);
+    // Of a link it is the link's: then there is no bar.
+    let told = client.stat_file(&from.sandbox, &from.path).await;
+    let bar = Bar::of_bytes(&from.path, told.map(|file| file.size_bytes).unwrap_or_default());
+    // What cannot be read leaves the destination as it is.
+    let mut piece = source.next().await?;
     let destination = match from.path.rsplit('/').next() {
         Some(name) if destination.is_dir() && !matches!(name, "" | "." | "..") => {
             destination.join(name)
         }
         _ => destination,
     };
-    fs::write(&destination, &content)
-        .with_context(|| format!("write `{}`", destination.display()))?;
-    Ok(content.len() as u64)
+    let failed = || format!("write `{}`", destination.display());
+    let mut file = fs::File::create(&destination).with_context(failed)?;
+    let mut bytes = 0;
+    while let Some(content) = piece {
+        file.write_all(&content).with_context(failed)?;
+        bytes += content.len() as u64;
+        bar.at(bytes);
+        let next = source.next().await;
+        piece = next.with_context(|| format!("`{}` is not complete", destination.display()))?;
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! Files of a sandbox.
 
 use axum::Json;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forkd_api::{ErrorBody, FieldError, FileEntry};
+use forkd_engine::EngineError;
 use forkd_engine::guest::{Depth, FileWrite, WithEntries};
+use forkd_types::limit;
 use futures_util::stream;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -25,6 +28,11 @@ use crate::upload::upload;
 pub(crate) struct ReadQuery {
     /// Absolute path in the sandbox.
     path: String,
+    /// The file comes piece by piece, and may have so many bytes. When absent, it comes whole, and
+    /// may have 64 MiB.
+    #[serde(default)]
+    #[param(minimum = 1)]
+    max_bytes: Option<u64>,
 }
 
 /// Which file, and how.
@@ -58,7 +66,10 @@ fn checked_mode(mode: Option<&str>) -> Result<Option<u32>, FieldError> {
     if bits <= 0o7777 { Ok(Some(bits)) } else { Err(wrong()) }
 }
 
-/// Reads a file of at most 64 MiB.
+/// Reads a file: at most 64 MiB at once, or up to 16 GiB piece by piece.
+///
+/// With `max_bytes` the answer begins before all of the file was read. If the rest cannot be read,
+/// or is larger than allowed, the connection breaks off.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files", tag = "sandboxes",
     params(("id" = String, Path, description = "The sandbox's id"), ReadQuery),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
@@ -70,10 +81,20 @@ pub(crate) async fn read(
     app: App,
     SandboxPath(id): SandboxPath,
     Query(query): Query<ReadQuery>,
-) -> Result<impl IntoResponse, Failure> {
+) -> Result<Response, Failure> {
     let path = checked_path(query.path)?;
-    let content = app.engine.read_file(&id, &path).await?;
-    Ok((BYTES, content))
+    let Some(most) = query.max_bytes else {
+        return Ok((BYTES, app.engine.read_file(&id, &path).await?).into_response());
+    };
+    if !(1..=limit::DOWNLOAD_BYTES_MAX).contains(&most) {
+        let wrong = format!("must be 1 to {}", limit::DOWNLOAD_BYTES_MAX);
+        return Err(FieldError::new("max_bytes", wrong).into());
+    }
+    let file = app.engine.open_file(&id, &path, most).await?;
+    let pieces = stream::try_unfold(file, |mut file| async move {
+        Ok::<_, EngineError>(file.next().await?.map(|piece| (Bytes::from(piece), file)))
+    });
+    Ok((BYTES, Body::from_stream(pieces)).into_response())
 }
 
 /// Writes a file of at most 16 GiB. A regular file is replaced in one step or not at all.

@@ -2,12 +2,15 @@
 //! signature under it.
 
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest as _, Multipart, Request};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse as _, Response};
+use forkd_engine::EngineError;
 use forkd_engine::guest::FileKind;
+use forkd_types::limit;
+use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::at::At;
@@ -118,9 +121,12 @@ async fn read(at: &At, uri: &Uri) -> Result<Response, Failure> {
     if at.entry(&path).await?.kind == FileKind::Directory {
         return Err(Failure::field("path", &format!("'{path}' is a directory")));
     }
-    let content = at.shared.engine.read_file(&at.id, &path).await?;
+    let file = at.shared.engine.open_file(&at.id, &path, limit::DOWNLOAD_BYTES_MAX).await?;
+    let pieces = stream::try_unfold(file, |mut file| async move {
+        Ok::<_, EngineError>(file.next().await?.map(|piece| (Bytes::from(piece), file)))
+    });
     let headers = [(CONTENT_TYPE, "application/octet-stream"), (VARY, "Accept-Encoding")];
-    Ok((headers, Body::from(content)).into_response())
+    Ok((headers, Body::from_stream(pieces)).into_response())
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &axum::http::HeaderName) -> &'a str {

@@ -7,12 +7,13 @@ use forkd_vmm::KeptOutput;
 
 use crate::guest::{
     Cell, CellEvent, CellRequest, Context, Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest,
-    FileContent, FileEntry, FileWatch, FileWrite, KeptChanges, Pulse, Usage, WithEntries,
+    FileContent, FileEntry, FileReader, FileWatch, FileWrite, KeptChanges, Pulse, Usage,
+    WithEntries,
 };
 use crate::sandboxes::InUse;
 use crate::{Engine, EngineError};
 
-/// Time that a read of a guest file may take, and a write between two pieces of it.
+/// Time that a guest file may take to be collected, and to be read or written between two pieces.
 const FILE_DEADLINE: Duration = Duration::from_secs(60);
 /// Time that a ping may take.
 const PING_DEADLINE: Duration = Duration::from_secs(5);
@@ -34,6 +35,25 @@ impl RunningCell {
     pub async fn next(&mut self) -> Result<CellEvent, EngineError> {
         match self.cell.next().await {
             Ok(event) => Ok(event),
+            Err(error) => self.sandbox.explain(Err(error)).await,
+        }
+    }
+}
+
+/// A file of a sandbox that is read piece by piece. The sandbox is in use until this is dropped.
+pub struct OpenFile {
+    reader: FileReader,
+    sandbox: InUse,
+}
+
+impl OpenFile {
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; after one, nothing follows.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
+        match self.reader.next().await {
+            Ok(piece) => Ok(piece),
             Err(error) => self.sandbox.explain(Err(error)).await,
         }
     }
@@ -132,6 +152,22 @@ impl Engine {
     pub async fn read_file(&self, id: &SandboxId, path: &str) -> Result<Vec<u8>, EngineError> {
         let sandbox = self.used(id)?;
         sandbox.explain(sandbox.agent()?.read_file(path, FILE_DEADLINE).await).await
+    }
+
+    /// Opens a file of a sandbox of at most `most` bytes, to read it piece by piece.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn open_file(
+        &self,
+        id: &SandboxId,
+        path: &str,
+        most: u64,
+    ) -> Result<OpenFile, EngineError> {
+        let sandbox = self.used(id)?;
+        let opened = sandbox.agent()?.open_file(path, most, FILE_DEADLINE).await;
+        let reader = sandbox.explain(opened).await?;
+        Ok(OpenFile { reader, sandbox })
     }
 
     /// Writes a file of a sandbox.

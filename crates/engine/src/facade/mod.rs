@@ -27,7 +27,7 @@ mod visible;
 pub use engine::Engine;
 #[cfg(any(test, feature = "fake"))]
 pub(crate) use engine::open_directories;
-pub use guest::RunningCell;
+pub use guest::{OpenFile, RunningCell};
 pub use operations::Begun;
 pub use snapshots::Dependents;
 pub use usage::Usage;

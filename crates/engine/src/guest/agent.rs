@@ -10,7 +10,7 @@ use super::call::{Call, Deadline};
 use super::connection::{Connection, LinkCounters, Tasks};
 use super::exec::{ExecOutput, ExecRequest, ExecStream};
 use super::quiesce::{QuiesceGuard, quiesce};
-use super::{GuestError, OUTPUT_BYTES_MAX};
+use super::GuestError;
 
 /// How much longer than the guest's own time limit we wait for it to report that it is over.
 pub(super) const REPORT_MARGIN: Duration = Duration::from_secs(10);
@@ -219,36 +219,6 @@ impl GuestAgent {
                 Ok(())
             }
             other => Err(call.unexpected(&other)),
-        }
-    }
-
-    /// Reads a whole file of at most [`OUTPUT_BYTES_MAX`] bytes.
-    ///
-    /// # Errors
-    /// See [`GuestError`].
-    pub async fn read_file(&self, path: &str, within: Duration) -> Result<Vec<u8>, GuestError> {
-        let mut call = self.call("read file", Deadline::after(within))?;
-        call.begin(&Request::ReadFile {
-            path: path.to_owned(),
-            offset: 0,
-            length: Some(OUTPUT_BYTES_MAX + 1),
-            output_credit: call.window(),
-        })?;
-        let mut content = call.collected();
-        loop {
-            match call.next().await? {
-                Reply::FileData { data } => content.stdout(&data)?,
-                Reply::FileEnd { bytes } => {
-                    call.finish();
-                    let content = content.stdout;
-                    if bytes == content.len() as u64 {
-                        return Ok(content);
-                    }
-                    let reason = format!("{} bytes of {bytes} arrived", content.len());
-                    return Err(GuestError::Protocol { what: "read file", reason });
-                }
-                other => return Err(call.unexpected(&other)),
-            }
         }
     }
 

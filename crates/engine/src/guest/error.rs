@@ -52,7 +52,13 @@ pub enum GuestError {
     /// More output than we are willing to hold. The program was killed.
     #[error("the output is larger than {limit} bytes")]
     OutputTooLarge {
-        /// Standard output and standard error together, or the file, in bytes.
+        /// Standard output and standard error together, in bytes.
+        limit: u64,
+    },
+    /// The file has more than was asked for.
+    #[error("the file is larger than {limit} bytes; read it piece by piece, with a larger limit")]
+    FileTooLarge {
+        /// Its size may be so many bytes.
         limit: u64,
     },
     /// More output of one guest than we are willing to hold, all its requests together.

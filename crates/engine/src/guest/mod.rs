@@ -23,6 +23,7 @@ mod budget;
 mod call;
 mod cell;
 mod connection;
+mod content;
 mod error;
 mod eval;
 mod exec;
@@ -38,6 +39,7 @@ pub use agent::{Facts, FileWrite, GuestAgent, Identity, Pulse, Renewal, Renewing
 pub use call::InputPiece;
 pub use cell::{Cell, CellEnd, CellError, CellEvent, CellRequest, Context};
 pub use connection::LinkCounters;
+pub use content::FileReader;
 pub use error::GuestError;
 pub use eval::{EvalOutput, EvalRequest};
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};

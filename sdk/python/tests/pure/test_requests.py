@@ -280,6 +280,8 @@ def test_a_file_is_read_as_text_bytes_and_pieces(daemon: FakeDaemon) -> None:
         assert files.read("/a", format="bytes") == "hällo".encode()
         with files.stream("/a") as stream:
             assert b"".join(stream) == "hällo".encode()
+    asked = [dict(request.url.params) for request in daemon.requests[-2:]]
+    assert asked == [{"path": "/a"}, {"path": "/a", "max_bytes": str(16 << 30)}]
 
 
 def test_an_artifact_comes_piece_by_piece(daemon: FakeDaemon) -> None:

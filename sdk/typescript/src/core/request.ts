@@ -588,9 +588,13 @@ export function readFile(id: string, file: string): Call<Uint8Array> {
   return { method: "GET", path: ofFiles(id), parse: raw, query: { path: file } };
 }
 
-/** The same, piece by piece. */
+/** A file that comes piece by piece may have so many bytes. */
+const STREAMED_BYTES_MAX = 16 * 2 ** 30;
+
+/** The same, piece by piece, and as large as there can be. */
 export function streamFile(id: string, file: string): Call<void> {
-  return { method: "GET", path: ofFiles(id), parse: nothing, query: { path: file } };
+  const query = { path: file, max_bytes: String(STREAMED_BYTES_MAX) };
+  return { method: "GET", path: ofFiles(id), parse: nothing, query };
 }
 
 export function writeFile(

@@ -75,7 +75,10 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
             show(global, &client.stat_file(&path.sandbox, &path.path).await?)?;
         }
         What::Cat { file } => {
-            output::bytes(&client.read_file(&file.sandbox, &file.path).await?)?;
+            let mut content = client.open_file(&file.sandbox, &file.path).await?;
+            while let Some(piece) = content.next().await? {
+                output::bytes(&piece)?;
+            }
         }
         What::Mkdir { directory } => {
             client.make_directory(&directory.sandbox, &directory.path).await?;

@@ -508,6 +508,9 @@ def process_output(sandbox_id: str, process_id: str, offset: int | None) -> Call
 
 # Files of a sandbox.
 
+STREAMED_BYTES_MAX = 16 << 30
+"""A file that comes piece by piece may have so many bytes."""
+
 
 def _files(sandbox_id: str, *more: str) -> str:
     return _path("v1", "sandboxes", sandbox_id, "files", *more)
@@ -519,8 +522,9 @@ def read_file(sandbox_id: str, path: str) -> Call[bytes]:
 
 
 def stream_file(sandbox_id: str, path: str) -> Call[None]:
-    """The same, piece by piece."""
-    return Call("GET", _files(sandbox_id), nothing, params={"path": path})
+    """The same, piece by piece, and as large as there can be."""
+    params = {"path": path, "max_bytes": str(STREAMED_BYTES_MAX)}
+    return Call("GET", _files(sandbox_id), nothing, params=params)
 
 
 def write_file(sandbox_id: str, path: str, content: Content, mode: int | None) -> Call[None]:
