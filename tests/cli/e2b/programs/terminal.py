@@ -37,8 +37,8 @@ with Sandbox.create() as sandbox:
     screen.shows(">>> ")
     type_in("6 * 7\n")
     print("computed:", screen.shows("42"))
-    # What is typed shows before it runs; what it prints does not. Python loses no Ctrl-C, but a sleep
-    # that is about to begin does not see it: so there are many short ones.
+    # What is typed shows before it runs; what it prints does not. Python loses no Ctrl-C, but a
+    # sleep that is about to begin does not see it: so there are many short ones.
     type_in("import time; print('it', 'sleeps'); [time.sleep(0.1) for _ in range(6000)]\n")
     screen.shows("it sleeps")
     type_in("\x03")
