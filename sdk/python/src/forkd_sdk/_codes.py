@@ -453,7 +453,7 @@ class WarmFailedError(ApiError):
 
 class OutputTooLargeError(ApiError):
     """The output is larger than the daemon accepts. Status 422; remedy: write the output to a
-    file in the sandbox, or make it smaller.
+    file in the sandbox; read a large file piece by piece: `forkd cp` does.
     """
 
     code = "output_too_large"

@@ -369,7 +369,7 @@ export class WarmFailedError extends ApiError {
 
 /**
  * The output is larger than the daemon accepts. Status 422; remedy: write the output to a file in
- * the sandbox, or make it smaller.
+ * the sandbox; read a large file piece by piece: `forkd cp` does.
  */
 export class OutputTooLargeError extends ApiError {
   static override readonly code: string = "output_too_large";

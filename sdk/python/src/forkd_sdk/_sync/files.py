@@ -27,7 +27,7 @@ class Files:
     def read(self, path: str, *, format: Literal["bytes"]) -> bytes: ...
 
     def read(self, path: str, *, format: Literal["text", "bytes"] = "text") -> str | bytes:
-        """The content of a file, as UTF-8 text or as bytes.
+        """The content of a file of at most 64 MiB, as UTF-8 text or as bytes.
 
         Raises `FileNotFoundError` (as `GuestFileNotFoundError`) if there is none.
         """
@@ -35,7 +35,7 @@ class Files:
         return content.decode() if format == "text" else content
 
     def stream(self, path: str) -> ByteStream:
-        """The content of a file piece by piece, for large ones."""
+        """The content of a file piece by piece, for large ones: at most 16 GiB."""
         return ByteStream(self._transport, request.stream_file(self._id, path))
 
     def write(
