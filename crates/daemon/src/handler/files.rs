@@ -22,14 +22,22 @@ use crate::extract::{Query, SandboxPath};
 use crate::failure::Failure;
 use crate::upload::upload;
 
-/// Which file.
+/// Which file or directory.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PathQuery {
+    /// Absolute path in the sandbox.
+    path: String,
+}
+
+/// Which file, and how large it may be.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReadQuery {
     /// Absolute path in the sandbox.
     path: String,
-    /// The file comes piece by piece, and may have so many bytes. When absent, it comes whole, and
-    /// may have 64 MiB.
+    /// The file comes piece by piece, and may have so many bytes. When absent, it comes all at
+    /// once, and may have 64 MiB.
     #[serde(default)]
     #[param(minimum = 1)]
     max_bytes: Option<u64>,
@@ -161,7 +169,7 @@ pub(crate) async fn remove(
 
 /// Lists what is in a directory, by name.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files/list", tag = "sandboxes",
-    params(("id" = String, Path, description = "The sandbox's id"), ReadQuery),
+    params(("id" = String, Path, description = "The sandbox's id"), PathQuery),
     responses((status = 200, body = Vec<FileEntry>),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such sandbox or directory"),
@@ -170,7 +178,7 @@ pub(crate) async fn remove(
 pub(crate) async fn list(
     app: App,
     SandboxPath(id): SandboxPath,
-    Query(query): Query<ReadQuery>,
+    Query(query): Query<PathQuery>,
 ) -> Result<Json<Vec<FileEntry>>, Failure> {
     let entries = app.engine.list_files(&id, &checked_path(query.path)?).await?;
     Ok(Json(entries.into_iter().map(convert::file_entry).collect()))
@@ -178,7 +186,7 @@ pub(crate) async fn list(
 
 /// Tells what a path is. Of a symbolic link it tells of the link.
 #[utoipa::path(get, path = "/v1/sandboxes/{id}/files/stat", tag = "sandboxes",
-    params(("id" = String, Path, description = "The sandbox's id"), ReadQuery),
+    params(("id" = String, Path, description = "The sandbox's id"), PathQuery),
     responses((status = 200, body = FileEntry),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such sandbox or file"),
@@ -186,7 +194,7 @@ pub(crate) async fn list(
 pub(crate) async fn stat(
     app: App,
     SandboxPath(id): SandboxPath,
-    Query(query): Query<ReadQuery>,
+    Query(query): Query<PathQuery>,
 ) -> Result<Json<FileEntry>, Failure> {
     let entry = app.engine.stat_file(&id, &checked_path(query.path)?).await?;
     Ok(Json(convert::file_entry(entry)))
@@ -194,7 +202,7 @@ pub(crate) async fn stat(
 
 /// Creates a directory, and missing ones above it. One that is there is fine.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/mkdir", tag = "sandboxes",
-    params(("id" = String, Path, description = "The sandbox's id"), ReadQuery),
+    params(("id" = String, Path, description = "The sandbox's id"), PathQuery),
     responses((status = 204),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such sandbox"),
@@ -203,7 +211,7 @@ pub(crate) async fn stat(
 pub(crate) async fn make_directory(
     app: App,
     SandboxPath(id): SandboxPath,
-    Query(query): Query<ReadQuery>,
+    Query(query): Query<PathQuery>,
 ) -> Result<StatusCode, Failure> {
     let path = checked_path(query.path)?;
     to_the_end(async move { app.engine.make_directory(&id, &path).await }).await?;

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use forkd_protocol::{HookReport, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request};
 use tokio::net::UnixStream;
 
+use super::GuestError;
 use super::call::{Call, Deadline};
 use super::connection::{Connection, LinkCounters, Tasks};
 use super::exec::{ExecOutput, ExecRequest, ExecStream};
 use super::quiesce::{QuiesceGuard, quiesce};
-use super::GuestError;
 
 /// How much longer than the guest's own time limit we wait for it to report that it is over.
 pub(super) const REPORT_MARGIN: Duration = Duration::from_secs(10);
