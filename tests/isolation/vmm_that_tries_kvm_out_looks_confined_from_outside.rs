@@ -7,9 +7,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forkd_engine::{AcceleratorChoice, EngineConfig, probe_kvm};
-use forkd_testkit::audit::violations;
+use forkd_testkit::audit::{violations, violations_before_the_machine};
 use forkd_testkit::{Lab, SOON, block_on};
-use forkd_types::Isolation;
+use forkd_types::{Isolation, limit};
 
 #[test]
 fn the_vmm_that_tries_kvm_out_looks_confined_from_outside() {
@@ -19,14 +19,19 @@ fn the_vmm_that_tries_kvm_out_looks_confined_from_outside() {
     }
     block_on(async {
         let lab = Lab::with_config(&Lab::hot_directory(), |config| config.limits.standby = 0).await;
-        let config = EngineConfig { accelerator: AcceleratorChoice::Auto, ..lab.config().clone() };
+        let config = EngineConfig {
+            accelerator: AcceleratorChoice::Auto,
+            kvm_probe_deadline: limit::KVM_PROBE_DEADLINE,
+            ..lab.config().clone()
+        };
         let looked = async {
             let begun = Instant::now();
             loop {
                 // It is there before it is confined.
                 if let [pid] = lab.vmm_pids()[..] {
-                    let found = violations(pid, &[std::process::id()], Isolation::Full);
-                    if found.is_empty() {
+                    let others = [std::process::id()];
+                    let found = violations_before_the_machine(pid, &others);
+                    if found.is_empty() || violations(pid, &others, Isolation::Full).is_empty() {
                         return;
                     }
                     assert!(begun.elapsed() < SOON, "{found:#?}");

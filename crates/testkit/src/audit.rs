@@ -44,6 +44,15 @@ pub fn violations_among(pid: u32, others: &[u32], ids: RangeInclusive<u32>) -> V
     of_process(pid, others, Some(ids), FILTERS)
 }
 
+/// The same, at the level [`Isolation::Full`], of a VMM whose QEMU has not made its machine yet: its
+/// own filter comes after that. Where KVM does not work, the machine is never complete.
+#[must_use]
+pub fn violations_before_the_machine(pid: u32, others: &[u32]) -> Vec<String> {
+    let mut found = of_process(pid, others, Some(USERS), FILTERS_OF_IMG);
+    of_cgroups(pid, &mut found);
+    found
+}
+
 /// The same of a `qemu-img` that has no cgroup, at the level [`Isolation::Full`].
 #[must_use]
 pub fn violations_of_img(pid: u32, others: &[u32]) -> Vec<String> {
