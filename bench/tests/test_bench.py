@@ -173,10 +173,13 @@ def test_a_count_is_shown_with_its_spread_and_one_that_is_missing_is_an_error(
     )
     cell = data.read_counts(file)
     assert counts.counted(cell, "branch", "window", 256) == "3.20 (2.96 to 3.33)"
-    with pytest.raises(ValueError, match="not enough values"):
-        counts.counted(cell, "branch", "pause", 256)
-    with pytest.raises(ValueError, match="not enough values"):
-        counts.counted(cell, "branch", "window", 1536)
+    assert counts.counted(cell, "branch", "window", 1536) is None
+    assert counts.counted(cell, "branch", "pause", 256) is None
+    other = data.Cell({}, [])
+    row = counts.line([cell, other], "pause", "branch", "window", 256)
+    assert row == ["pause", "3.20 (2.96 to 3.33)", "not counted"]
+    with pytest.raises(data.DataError, match="nobody counted pause of branch"):
+        counts.line([cell, other], "pause", "branch", "pause", 256)
     with pytest.raises(data.DataError, match="make count WRITE=1"):
         data.read_counts(tmp_path / "debian13.csv")
 

@@ -39,7 +39,7 @@ pub(crate) struct Options {
     #[arg(long)]
     write: bool,
     /// RAM of the guests, in MiB; several sizes separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "256,1536")]
+    #[arg(long, value_delimiter = ',', default_value = "256")]
     mem_size_mib: Vec<u32>,
     /// Count on Debian 13's kernel and QEMU.
     #[arg(long)]
