@@ -13,9 +13,11 @@ from forkd_sdk import Client
 
 # It tells when the search begins; `{call}` runs it.
 SCRIPT = """
-import asyncio
+import asyncio, signal
 from forkd_sdk import AsyncSandbox, Sandbox, explore, explore_async
 
+# A shell starts what runs in the background with interrupts ignored, and that is inherited.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 VARIANTS = ["import time; time.sleep(1)", "x += 1", "x += 2"]
 
 def synchronous():
