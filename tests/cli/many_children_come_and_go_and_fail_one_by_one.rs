@@ -57,8 +57,8 @@ fn pids(sandboxes: &Value) -> Vec<u64> {
     sandboxes.as_array().unwrap().iter().map(|it| it["pid"].as_u64().unwrap()).collect()
 }
 
-/// Starts children by requests of so many each, asks all of them and removes them. Returns what each
-/// request took, from its beginning until all of its children had answered.
+/// Starts children by requests of so many each, asks all of them and removes them. Returns what
+/// each request took, from its beginning until all of its children had answered.
 fn come_answer_and_go(requests: &[usize]) -> Vec<Duration> {
     let forkd = Forkd::with_variables(&[("FORKD_STANDBY", "0")]);
     // Not one that was imported: its first child makes an overlay for the snapshot itself.

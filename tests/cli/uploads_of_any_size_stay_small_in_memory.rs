@@ -2,10 +2,10 @@
 //! that is larger than all memory for bodies arrives, and costs the daemon a bounded amount. One
 //! that is written and breaks off leaves the former file as it was, and nothing beside it.
 //!
-//! Method: the command line copies 320 MiB in and 160 MiB out; the daemon's most memory is the kernel's
-//! word, counted from right before. Then a request that announces more than it sends is cut off
-//! once the guest has begun to write. Breaks when the content is collected, or when the guest
-//! writes in place.
+//! Method: the command line copies 320 MiB in and 160 MiB out; the daemon's most memory is the
+//! kernel's word, counted from right before. Then a request that announces more than it sends is
+//! cut off once the guest has begun to write. Breaks when the content is collected, or when the
+//! guest writes in place.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;

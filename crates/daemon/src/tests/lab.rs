@@ -118,7 +118,7 @@ impl Lab {
     /// A template, which is the snapshot and the operation, a sandbox of it, and a network that it
     /// is a member of.
     pub(super) async fn make(&self, owner: &str, tag: &str) -> Things {
-        let create = json!({"tag": tag, "image": fake::IMAGE, "mem_size_mib": 80});
+        let create = json!({"tag": tag, "image": fake::IMAGE, "mem_size_mib": 64});
         let made = self.ask(owner, "POST", "/v1/snapshots", Some(create)).await;
         assert_eq!(made.status, 201, "{made:?}");
         let network = tag.to_ascii_lowercase();

@@ -175,7 +175,7 @@ impl Route {
         let schema = content["application/json"]["schema"]["$ref"].as_str().unwrap();
         let body = match schema.rsplit('/').next().unwrap() {
             "CreateSandboxes" | "RollbackSandbox" => json!({"snapshot_tag": snapshot}),
-            "CreateSnapshot" => json!({"tag": "new", "image": "plain", "mem_size_mib": 80}),
+            "CreateSnapshot" => json!({"tag": "new", "image": "plain", "mem_size_mib": 64}),
             "CompactSnapshot" => json!({"to": "compacted"}),
             "BranchRequest" => json!({"tag": "branched", "mode": "diff"}),
             "ExecRequest" | "CreateProcess" => json!({"args": ["true"]}),
@@ -264,7 +264,7 @@ async fn every_route_answers_for_what_is_anothers_as_for_what_is_not_there() {
 async fn lists_leave_out_what_is_anothers_and_show_it_to_admins() {
     let lab = Lab::new(Limits::default()).await;
     let anns = lab.make("ann", "secret").await;
-    let shared = json!({"tag": "s", "image": "plain", "mem_size_mib": 80, "shared": true});
+    let shared = json!({"tag": "s", "image": "plain", "mem_size_mib": 64, "shared": true});
     let refused = lab.ask("ann", "POST", "/v1/snapshots", Some(shared.clone())).await;
     assert_eq!((refused.status, refused.code()), (403, "admin_only"));
     assert_eq!(lab.ask("ops", "POST", "/v1/snapshots", Some(shared)).await.status, 201);
@@ -309,7 +309,7 @@ async fn a_new_tag_says_nothing_of_whether_another_owner_has_it() {
     lab.make("ann", "t").await;
     let mut answers = Vec::new();
     for tag in ["ann/t", "ann/u"] {
-        let create = json!({"tag": tag, "image": "plain", "mem_size_mib": 80});
+        let create = json!({"tag": tag, "image": "plain", "mem_size_mib": 64});
         let refused = lab.ask("bob", "POST", "/v1/snapshots", Some(create)).await;
         assert_eq!(refused.status, 400);
         answers.push(refused);

@@ -66,7 +66,7 @@ async fn build(engine: &Engine, name: &str, shared: Shared) {
     let request = TemplateRequest {
         tag: name.parse().unwrap(),
         image: TemplateImage::Named(fake::IMAGE.to_owned()),
-        size: MachineSize::new(ByteCount::from_mib(80), 1).unwrap(),
+        size: MachineSize::new(ByteCount::from_mib(64), 1).unwrap(),
         warm: Vec::new(),
         shared: shared == Shared::Yes,
     };

@@ -21,7 +21,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(30);
 /// The page that tests write.
 pub(super) const PAGE: PageIndex = PageIndex::new(7);
-const MEMORY: ByteCount = ByteCount::from_mib(80);
+const MEMORY: ByteCount = ByteCount::from_mib(64);
 
 thread_local! {
     /// After so many, rows of sandboxes that this thread writes are refused, as by a full disk.

@@ -12,8 +12,8 @@ pub(super) enum Unit {
 /// A row: the same thing, counted several times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
-    /// What the machine calls it: `start`, `start_standby`, `start_fitted`, `branch`, `branch_late` or
-    /// `idle_child`.
+    /// What the machine calls it: `start`, `start_standby`, `start_fitted`, `branch`, `branch_late`
+    /// or `idle_child`.
     pub(super) work: String,
     /// RAM of the guest.
     pub(super) memory_mib: u32,
