@@ -64,8 +64,8 @@ for mib in "$@"; do
     branches
     forkd stop
     export FORKD_STANDBY=1
-    # The first child of all finds no VMM that stands by, and the first ones of the template find one
-    # that is not fitted.
+    # The first child of all finds no VMM that stands by, and the first ones of the template find
+    # one that is not fitted.
     starts start_standby 1 $once
     starts start_fitted 3 "$template" "$template" "$template" "$template" "$template" \
         "$template" "$template" "$template" "$template"
