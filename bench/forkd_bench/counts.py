@@ -15,11 +15,12 @@ HOSTS = {
 # What is shown: the words for people, what the tables call it, and the guest's RAM in MiB.
 ITEMS: Sequence[tuple[str, str, str, int]] = (
     ("start of a child", "start", "all", 256),
-    ("start from a VMM that stands by", "start_standby", "all", 256),
+    ("child of a branch, from a VMM that stands by", "start_standby", "all", 256),
     ("of it, its disk (`launch`)", "start_standby", "launch", 256),
     ("of it, `load`", "start_standby", "load", 256),
     ("of it, `resume`", "start_standby", "resume", 256),
     ("of it, `renew`", "start_standby", "renew", 256),
+    ("child of a template, from one that is fitted", "start_fitted", "all", 256),
     ("**pause of a branch**", "branch", "window", 256),
     ("of it, `pause`", "branch", "pause", 256),
     ("of it, `save_device_state`", "branch", "save_device_state", 256),
@@ -27,6 +28,7 @@ ITEMS: Sequence[tuple[str, str, str, int]] = (
     ("of it, `protect`", "branch", "protect", 256),
     ("of it, `resume`", "branch", "resume", 256),
     ("`seal`, while the guest runs", "branch", "seal", 256),
+    ("pause of the 90th to 100th branch", "branch_late", "window", 256),
 )
 # Of a row that a later version counts, in a table of an earlier one.
 NOT_COUNTED = "not counted"
