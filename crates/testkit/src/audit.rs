@@ -48,7 +48,7 @@ pub fn violations_among(pid: u32, others: &[u32], ids: RangeInclusive<u32>) -> V
 /// its own filter comes after that. Where KVM does not work, the machine is never complete.
 #[must_use]
 pub fn violations_before_the_machine(pid: u32, others: &[u32]) -> Vec<String> {
-    let mut found = of_process(pid, others, Some(USERS), FILTERS_OF_IMG);
+    let mut found = violations_of_img(pid, others);
     of_cgroups(pid, &mut found);
     found
 }
