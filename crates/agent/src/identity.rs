@@ -35,6 +35,8 @@ pub(crate) struct Identity {
     pub(crate) wall_clock_unix_ns: i64,
     pub(crate) entropy: Vec<u8>,
     pub(crate) hook_timeout: Option<Duration>,
+    /// The host wants to know before hooks are run.
+    pub(crate) announce: bool,
 }
 
 /// A file in memory under the name that programs know it by.

@@ -28,6 +28,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use crate::active::{Active, Refusal};
 use crate::exec::wait_until;
 use crate::sync::lock;
+use crate::threads;
 use crate::watch::{Extent, Root, Sink, Watcher, lost};
 
 /// What all watches together keep for those who ask.
@@ -216,8 +217,7 @@ impl KeptWatches {
             list.remove(oldest);
         }
         let runs = Arc::clone(&watch);
-        let thread = std::thread::Builder::new().name("watch".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || runs.run()).map_err(busy)?;
+        threads::start("watch", STACK_BYTES, move || runs.run()).map_err(busy)?;
         list.push(watch);
         Ok(Reply::Done {})
     }

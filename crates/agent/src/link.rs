@@ -1,6 +1,6 @@
 //! The byte stream to the host. It never ends: when nobody is there, reading and writing wait.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirEntry, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -39,6 +39,7 @@ impl Backoff {
 /// and a write wait.
 pub(crate) struct PortLink {
     port: File,
+    name: String,
 }
 
 impl PortLink {
@@ -48,23 +49,30 @@ impl PortLink {
         let mut backoff = Backoff::new();
         loop {
             match find_port(name) {
-                Some(device) => {
-                    let port = OpenOptions::new().read(true).write(true).open(device)?;
-                    return Ok(Self { port });
+                Some(port) => {
+                    let file = Path::new("/dev").join(port.file_name());
+                    let port = OpenOptions::new().read(true).write(true).open(file)?;
+                    return Ok(Self { port, name: name.to_owned() });
                 }
                 None if start.elapsed() > within => return Err(io::ErrorKind::NotFound.into()),
                 None => backoff.sleep(),
             }
         }
     }
+
+    /// The device that the port belongs to, such as `virtio0`.
+    pub(crate) fn device(&self) -> Option<String> {
+        let device = std::fs::read_link(find_port(&self.name)?.path().join("device")).ok()?;
+        Some(device.file_name()?.to_string_lossy().into_owned())
+    }
 }
 
-/// The device of the port with this name.
-fn find_port(name: &str) -> Option<std::path::PathBuf> {
+/// The port with this name, as the kernel shows it.
+fn find_port(name: &str) -> Option<DirEntry> {
     let ports = std::fs::read_dir("/sys/class/virtio-ports").ok()?;
-    ports.flatten().find_map(|port| {
-        let found = std::fs::read_to_string(port.path().join("name")).ok()?;
-        (found.trim_end() == name).then(|| Path::new("/dev").join(port.file_name()))
+    ports.flatten().find(|port| {
+        let found = std::fs::read_to_string(port.path().join("name"));
+        found.is_ok_and(|found| found.trim_end() == name)
     })
 }
 

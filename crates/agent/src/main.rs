@@ -46,6 +46,7 @@ mod renewals;
 mod server;
 mod sync;
 mod terminal;
+mod threads;
 mod tree;
 mod usage;
 mod user;

@@ -16,6 +16,7 @@ use rustix::process::{
 };
 
 use crate::sync::lock;
+use crate::threads;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +41,7 @@ impl Processes {
     pub(crate) fn start() -> io::Result<Arc<Self>> {
         let processes = Arc::new(Self::default());
         let reaper = Arc::clone(&processes);
-        std::thread::Builder::new()
-            .name("reaper".to_owned())
-            .stack_size(64 * 1024)
-            .spawn(move || reaper.reap())?;
+        threads::start("reaper", 64 * 1024, move || reaper.reap())?;
         Ok(processes)
     }
 

@@ -24,6 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_linger;
 
 use crate::active::{Active, Refusal};
+use crate::threads;
 
 /// Where a server may be that the gateway does not reach by the guest's IPv4 address.
 const SERVERS: [IpAddr; 3] =
@@ -53,8 +54,8 @@ pub(crate) fn open(active: &Active, port: u16) {
             // Both ends see what has become of it.
             run(&listener, GATEWAY_IPV4.into(), server).ok();
         };
-        let thread = std::thread::Builder::new().name("relay".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(relay).map_err(|error| Refusal::new(code::BUSY, error.to_string()))?;
+        threads::start("relay", STACK_BYTES, relay)
+            .map_err(|error| Refusal::new(code::BUSY, error.to_string()))?;
         Ok(own)
     });
     let reply = match opened {

@@ -9,8 +9,10 @@
 //! disk and no other thread, and so takes the identity before any program runs. Hooks run beside
 //! the programs, which they may want to talk to.
 //!
-//! Does not do: stop programs on the other vCPUs of a guest that has several, nor those to which
-//! the guest gave a real-time priority themselves.
+//! Of several vCPUs the host lets the first one go, and the others when the guest has answered. So
+//! the port's interrupt goes to that one, and the threads that read and answer stay on it.
+//!
+//! Does not do: stop programs to which the guest gave a real-time priority themselves.
 //!
 //! Under emulation every line of code that a child runs for the first time is translated, in the
 //! kernel too. So what a renewal needs is opened when the machine starts, and it touches no disk.
@@ -28,6 +30,7 @@ use crate::active::Refusal;
 use crate::hooks;
 use crate::identity::{Identity, IdentityFiles};
 use crate::renewals::Renewals;
+use crate::threads;
 
 /// The lowest real-time priority, which goes before every thread that has none.
 const PRIORITY: u8 = 1;
@@ -52,14 +55,15 @@ pub(crate) struct Renewer {
 
 impl Renewer {
     /// For the machine that this process is the first one of. The calling thread is the one that
-    /// reads the port: from now on it goes before every ordinary thread. Threads and programs that
-    /// it starts do not.
+    /// reads the port: from now on it goes before every ordinary thread, and stays on the first
+    /// CPU. Threads and programs that it starts do not.
     pub(crate) fn prepare() -> io::Result<Self> {
         let random = fs::OpenOptions::new().write(true).open("/dev/urandom")?;
         let hooks = hooks::Folder::at(Path::new(hooks::FOLDER));
         let files = IdentityFiles::mount()?;
         let renewals = Renewals::prepare()?;
         become_realtime(PRIORITY)?;
+        threads::stay_on_first_cpu()?;
         Ok(Self { random, files, renewals, hooks })
     }
 
@@ -146,6 +150,7 @@ mod tests {
             wall_clock_unix_ns: 1,
             entropy: vec![0; 32],
             hook_timeout: None,
+            announce: false,
         }
     }
 

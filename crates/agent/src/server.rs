@@ -24,7 +24,9 @@ use crate::process::Processes;
 use crate::renew::{self, Renewer, Taken};
 use crate::sync::lock;
 use crate::usage::Usage;
-use crate::{environment, exec, files, hooks, log, ports, power, relay, terminal, tree, watch};
+use crate::{
+    environment, exec, files, hooks, log, ports, power, relay, terminal, threads, tree, watch,
+};
 
 const REQUEST_STACK_BYTES: usize = 256 * 1024;
 
@@ -108,10 +110,11 @@ fn start(link: &Arc<dyn Link>, standing: Standing) -> std::io::Result<Arc<Server
     let contexts = Contexts::new(Arc::clone(&processes))?;
     let outbox = Arc::new(Outbox::default());
     let (queue, port) = (Arc::clone(&outbox), Arc::clone(link));
-    std::thread::Builder::new()
-        .name("writer".to_owned())
-        .stack_size(64 * 1024)
-        .spawn(move || queue.write_to(&*port))?;
+    threads::start("writer", 64 * 1024, move || {
+        // Where it may not, a child with several CPUs starts late.
+        threads::stay_on_first_cpu().ok();
+        queue.write_to(&*port);
+    })?;
     Ok(Arc::new(Server {
         standing,
         facts: Facts::read(),
@@ -276,6 +279,9 @@ impl Server {
             self.outbox.push_direct(id, &confirm(identity.instance_id.clone(), Vec::new()));
             return Ok(());
         }
+        if identity.announce {
+            self.outbox.push_direct(id, &Reply::IdentityInEffect {});
+        }
         let running = self.enter(id, 0)?;
         let identity = identity.clone();
         in_thread("hooks", move || {
@@ -425,6 +431,7 @@ fn identity_of(request: &Request) -> Option<Identity> {
         wall_clock_unix_ns,
         entropy,
         hook_timeout_ms,
+        announce,
     } = request
     else {
         return None;
@@ -436,13 +443,13 @@ fn identity_of(request: &Request) -> Option<Identity> {
         wall_clock_unix_ns: *wall_clock_unix_ns,
         entropy: entropy.clone(),
         hook_timeout: limit(*hook_timeout_ms),
+        announce: *announce,
     })
 }
 
 fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Refusal> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(REQUEST_STACK_BYTES);
-    let started = thread.spawn(work);
-    started.map(drop).map_err(|error| Refusal::new(code::BUSY, format!("no thread: {error}")))
+    threads::start(name, REQUEST_STACK_BYTES, work)
+        .map_err(|error| Refusal::new(code::BUSY, format!("no thread: {error}")))
 }
 
 /// Does a request on its own thread. Returns pipes that programs in the background still hold.

@@ -67,6 +67,7 @@ impl Reply {
         "usage",
         "port",
         "port_opened",
+        "identity_in_effect",
         "renewed",
         "powering_off",
         "error",

@@ -310,6 +310,9 @@ pub enum Request {
         /// Time limit of each hook.
         #[serde(default)]
         hook_timeout_ms: Option<u64>,
+        /// Send [`Reply::IdentityInEffect`] before hooks are run, if there are any.
+        #[serde(default)]
+        announce: bool,
     },
     /// Ends the machine. Answered by [`Reply::PoweringOff`] when possible.
     PowerOff {},
@@ -548,7 +551,9 @@ pub enum Reply {
         /// To this port, on the guest's own address.
         port: u16,
     },
-    /// The new identity is in effect.
+    /// The new identity is in effect, and hooks run. [`Reply::Renewed`] follows.
+    IdentityInEffect {},
+    /// The new identity is in effect, and all hooks have run.
     Renewed {
         /// Of the request.
         instance_id: String,

@@ -39,6 +39,7 @@ impl Reply {
             | Self::Watching {}
             | Self::Usage { .. }
             | Self::Renewed { .. }
+            | Self::IdentityInEffect {}
             | Self::PoweringOff {}
             | Self::Error { .. } => None,
         }
@@ -88,6 +89,7 @@ impl Reply {
             | Self::Usage { .. }
             | Self::Port { .. }
             | Self::PortOpened { .. }
+            | Self::IdentityInEffect {}
             | Self::PoweringOff {} => 0,
         }
     }

@@ -85,6 +85,7 @@ fn requests() -> Vec<Request> {
             wall_clock_unix_ns: -5,
             entropy: vec![0; 64],
             hook_timeout_ms: Some(1),
+            announce: true,
         },
         Request::PowerOff {},
     ]
@@ -171,6 +172,7 @@ fn replies() -> Vec<Reply> {
             program: Some("python3".into()),
         },
         Reply::PortOpened { port: 40_000 },
+        Reply::IdentityInEffect {},
         Reply::Renewed {
             instance_id: "sb-1".into(),
             clock_step_ns: -1,

@@ -5,7 +5,8 @@
 //! 3. filter the system calls of a confined VMM, once it is loaded and before it has read anything;
 //! 4. hold the far end of the network device and pass it out, so that a link lives exactly as
 //!    long as its VMM;
-//! 5. keep the vCPUs of a child from running guest code until the VMM has read its identity;
+//! 5. keep the vCPUs of a child from running guest code until the VMM has read its identity, and
+//!    all but the first until the guest has taken it;
 //! 6. allow the daemon to read the memory of a VMM that is not confined where Yama would forbid it.
 //!
 //! It listens on a socket that the daemon made before it started the VMM; its number is in the
@@ -183,6 +184,7 @@ impl Serving {
             }
             (Some(Request::HoldVcpus(threads)), None) => vcpus::hold(&threads).map(|()| None),
             (Some(Request::ReleaseVcpus), None) => vcpus::release().map(|()| None),
+            (Some(Request::ReleaseVcpu(thread)), None) => vcpus::release_one(thread).map(|()| None),
             _ => Err(Errno::BADMSG),
         }
     }

@@ -10,6 +10,8 @@
 //! * those on KVM where they enter it, because the VMM asks their threads for something else first:
 //!   this library's `ioctl` goes before that of the C library.
 //!
+//! One vCPU can be let go before the others: the one that gets the port's interrupt.
+//!
 //! Guarantees: a hold ends by itself after [`HOLD_MAX`], whatever becomes of the daemon.
 
 use std::io;
@@ -28,11 +30,16 @@ const SIGNAL: libc::c_int = libc::SIGFPE;
 /// `KVM_RUN` of `linux/kvm.h`.
 const KVM_RUN: libc::c_ulong = 0xae80;
 
+/// As many holds are told apart.
+const NUMBERS: u32 = u32::MAX >> 1;
+
 /// For the threads to stand still: they sleep when they are told to.
 const ARRIVE_MAX: Duration = Duration::from_millis(500);
 
-/// The number of the hold, or 0: the vCPUs may run.
+/// Twice the number of the hold, and one more if a vCPU was let go; or 0: the vCPUs may run.
 static HELD: AtomicU32 = AtomicU32::new(0);
+/// The thread that was let go. Says nothing unless [`HELD`] does.
+static FREE: AtomicU32 = AtomicU32::new(0);
 /// Threads that wait for the end of this hold.
 static ARRIVED: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicU32 = AtomicU32::new(0);
@@ -42,8 +49,8 @@ static HANDLER: Once = Once::new();
 pub(crate) fn hold(threads: &[u32]) -> Result<(), Errno> {
     HANDLER.call_once(install);
     ARRIVED.store(0, Ordering::SeqCst);
-    let number = LAST.fetch_add(1, Ordering::SeqCst).wrapping_add(1).max(1);
-    HELD.store(number, Ordering::SeqCst);
+    let number = (LAST.fetch_add(1, Ordering::SeqCst).wrapping_add(1) & NUMBERS).max(1);
+    HELD.store(number << 1, Ordering::SeqCst);
     let arrived = threads.iter().try_for_each(|thread| signal(*thread)).and_then(|()| {
         let until = Instant::now() + ARRIVE_MAX;
         let wanted = u32::try_from(threads.len()).unwrap_or(u32::MAX);
@@ -67,37 +74,59 @@ pub(crate) fn hold(threads: &[u32]) -> Result<(), Errno> {
 
 /// Lets held vCPUs go. An error if they were not held any more.
 pub(crate) fn release() -> Result<(), Errno> {
-    match HELD.load(Ordering::SeqCst) {
+    match HELD.load(Ordering::SeqCst) >> 1 {
         0 => Err(Errno::TIMEDOUT),
         number if end(number) => Ok(()),
         _ => Err(Errno::TIMEDOUT),
     }
 }
 
+/// Lets the held vCPU go that is this thread, and no other. An error if none is held any more.
+pub(crate) fn release_one(thread: u32) -> Result<(), Errno> {
+    FREE.store(thread, Ordering::SeqCst);
+    let freed = HELD
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| (held != 0).then_some(held | 1));
+    futex::wake(&HELD, futex::Flags::PRIVATE, u32::MAX).ok();
+    freed.map(drop).map_err(|_| Errno::TIMEDOUT)
+}
+
 /// Ends the hold of that number. Whether it was this.
 fn end(number: u32) -> bool {
-    let ended = HELD.compare_exchange(number, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    let ended = HELD.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| {
+        (held >> 1 == number).then_some(0)
+    });
     futex::wake(&HELD, futex::Flags::PRIVATE, u32::MAX).ok();
-    ended
+    ended.is_ok()
 }
 
 /// Waits for the end of the hold, if there is one. May be called in a signal handler: it makes
 /// system calls and nothing else.
 fn wait_for_release() {
-    let number = HELD.load(Ordering::SeqCst);
-    if number == 0 {
+    let held = HELD.load(Ordering::SeqCst);
+    let number = held >> 1;
+    if number == 0 || is_free(held) {
         return;
     }
     ARRIVED.fetch_add(1, Ordering::SeqCst);
     futex::wake(&ARRIVED, futex::Flags::PRIVATE, u32::MAX).ok();
     let until = Instant::now() + HOLD_MAX;
-    while HELD.load(Ordering::SeqCst) == number {
+    loop {
+        let held = HELD.load(Ordering::SeqCst);
+        if held >> 1 != number || is_free(held) {
+            return;
+        }
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             end(number);
         }
-        wait(&HELD, number, left);
+        wait(&HELD, held, left);
     }
+}
+
+/// Whether the calling thread was let go of what is held.
+fn is_free(held: u32) -> bool {
+    let own = || rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+    held & 1 == 1 && FREE.load(Ordering::SeqCst) == own()
 }
 
 /// Waits until the word may have changed, or for that time.
@@ -209,6 +238,26 @@ mod tests {
             is_over.store(true, Ordering::SeqCst);
         });
         assert_eq!(release(), Err(Errno::TIMEDOUT), "nothing is held");
+    }
+
+    #[test]
+    fn one_of_two_held_threads_goes_before_the_other() {
+        let _turn = TURN.lock().unwrap();
+        let counts = [AtomicU32::new(0), AtomicU32::new(0)];
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let [first, second] = counts.each_ref().map(|count| counting(scope, count, &is_over));
+            for _ in 0..20 {
+                hold(&[first, second]).unwrap();
+                release_one(first).unwrap();
+                assert!(moves(&counts[0]));
+                assert!(!moves(&counts[1]));
+                release().unwrap();
+                assert!(moves(&counts[1]));
+            }
+            is_over.store(true, Ordering::SeqCst);
+            assert_eq!(release_one(second), Err(Errno::TIMEDOUT), "nothing is held");
+        });
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub const THREADS_PER_REQUEST_MAX: usize = limit::VCPUS_MAX as usize;
 
 /// A hold of vCPUs that nobody has ended is over: some time after the daemon would end it.
 pub const HOLD_MAX: Duration = Duration::from_secs(2);
-const _: () = assert!(limit::PORT_READ_DEADLINE.as_millis() < HOLD_MAX.as_millis());
+const _: () = assert!(limit::VCPUS_HELD_MAX.as_millis() < HOLD_MAX.as_millis());
 
 /// What is asked of the shim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub enum Request {
     HoldVcpus(Vec<u32>),
     /// Let held vCPUs go.
     ReleaseVcpus,
+    /// Let the held vCPU go that is this thread of the VMM. Others stay held.
+    ReleaseVcpu(u32),
 }
 
 impl Request {
@@ -66,6 +68,7 @@ impl Request {
             Self::MapZeros(_) => 4,
             Self::HoldVcpus(_) => 5,
             Self::ReleaseVcpus => 6,
+            Self::ReleaseVcpu(_) => 7,
         }
     }
 }
@@ -118,6 +121,10 @@ pub fn encode_request(request: &Request) -> Vec<u8> {
             threads.iter().for_each(|thread| body.extend(thread.to_ne_bytes()));
             threads.len()
         }
+        Request::ReleaseVcpu(thread) => {
+            body.extend(thread.to_ne_bytes());
+            1
+        }
         Request::Userfaultfd | Request::NetworkLink | Request::ReleaseVcpus => 0,
     };
     let count = u32::try_from(count).unwrap_or(u32::MAX);
@@ -153,6 +160,10 @@ pub fn decode_request(packet: &[u8]) -> Option<Request> {
         4 => mappings().map(Request::MapZeros),
         5 => threads().map(Request::HoldVcpus),
         6 => bare(Request::ReleaseVcpus),
+        7 => match threads()?[..] {
+            [thread] => Some(Request::ReleaseVcpu(thread)),
+            _ => None,
+        },
         _ => None,
     }
 }
@@ -174,6 +185,7 @@ mod tests {
             Request::MapZeros(mappings),
             Request::HoldVcpus(vec![7, 4_000_000]),
             Request::ReleaseVcpus,
+            Request::ReleaseVcpu(7),
         ] {
             let bytes = encode_request(&request);
             assert_eq!(decode_request(&bytes).as_ref(), Some(&request));

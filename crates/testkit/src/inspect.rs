@@ -88,6 +88,16 @@ impl Lab {
         }
     }
 
+    /// Whether the vCPUs of a guest are emulated by one thread, which runs each in turn.
+    #[must_use]
+    pub fn vcpus_take_turns(&self) -> bool {
+        let accelerator = self.engine.accelerator();
+        let named = self.config().qemu.clone();
+        let program = named.unwrap_or_else(|| qemu::default_program(accelerator));
+        let version = qemu::version(&program).expect("QEMU says its version");
+        accelerator == Accelerator::Tcg && !qemu::emulates_in_parallel(&version)
+    }
+
     /// A VM without an engine, booting the tiny image.
     #[must_use]
     pub fn bare_vm(&self) -> qemu::QemuVm {

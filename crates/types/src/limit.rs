@@ -37,9 +37,10 @@ pub const VMM_LOG_BYTES: u64 = 64 << 10;
 /// Virtual CPUs of one sandbox.
 pub const VCPUS_MAX: u32 = 64;
 
-/// For a VMM to read the identity of a child from the guest agent's port: the first thing that it
-/// does when the guest is let run. Then the vCPUs run whether it has or not.
-pub const PORT_READ_DEADLINE: Duration = Duration::from_secs(1);
+/// For a VMM to read the identity of a child from the guest agent's port, which is the first thing
+/// that it does when the guest is let run, and for a guest with several vCPUs to take it. Then all
+/// vCPUs run whether that was done or not.
+pub const VCPUS_HELD_MAX: Duration = Duration::from_secs(1);
 
 /// VMMs that stand by for sandboxes to come, unless another number is asked for: as many as are
 /// started at the same time. Each has 11 MiB.
@@ -236,7 +237,7 @@ const _: () = assert!(ARTIFACT_BYTES_HELD * ARTIFACTS_AT_ONCE <= BODIES_BYTES_MA
 pub const ARTIFACTS_AT_ONCE: usize = 4;
 
 /// For a client that reads an export to take its next piece.
-pub const EXPORT_READ_DEADLINE: Duration = Duration::from_secs(60);
+pub const EXVCPUS_HELD_MAX: Duration = Duration::from_secs(60);
 
 /// Keys of other daemons that one trusts.
 pub const TRUSTED_KEYS_MAX: usize = 256;

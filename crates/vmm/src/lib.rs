@@ -38,5 +38,5 @@ pub use spec::{
     Abilities, BootSource, Confinement, Disk, DiskOverlay, Jail, OwnUser, RamBacking, Start,
     VmSpec, VmmTools, is_confined_disk,
 };
-pub use vm::{Driver, RunState, Vm};
+pub use vm::{Driver, Greeting, RunState, Vm};
 pub use window_commands::{PausePlan, WindowAccess, WindowCommands};

@@ -140,6 +140,14 @@ impl ShimClient {
         self.request("release the vCPUs", &Request::ReleaseVcpus, None).map(drop)
     }
 
+    /// Lets the held vCPU go that is this thread. Others stay held.
+    ///
+    /// # Errors
+    /// When none was held any more.
+    pub(crate) fn release_vcpu(&mut self, thread: u32) -> Result<(), VmmError> {
+        self.request("release a vCPU", &Request::ReleaseVcpu(thread), None).map(drop)
+    }
+
     fn request(
         &mut self,
         what: &'static str,

@@ -49,6 +49,19 @@ pub trait Driver: fmt::Debug + Send + Sync {
     fn processes_in(&self, run_dir: &Path) -> Vec<Pid>;
 }
 
+/// How far the identity is that waits at the guest agent's port of a child.
+///
+/// A VMM does not read the port before it lets the vCPUs run, and a busy host may give them a
+/// processor first. So none goes before it has: then the port's interrupt comes before the first
+/// instruction. It comes to the first vCPU. The others, to which no interrupt comes, go when the
+/// guest has taken the identity.
+pub struct Greeting<'a> {
+    /// The VMM has read it.
+    pub is_read: &'a dyn Fn() -> bool,
+    /// The guest has answered, or will not.
+    pub is_answered: &'a dyn Fn() -> bool,
+}
+
 /// Whether vCPUs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunState {
@@ -115,16 +128,14 @@ pub trait Vm: fmt::Debug + Send {
     /// When the VMM refuses or does not answer.
     fn resume(&mut self) -> Result<(), VmmError>;
 
-    /// Lets the vCPUs of a VM that was loaded run for the first time, and none of them before
-    /// `is_read` says that the VMM has read what waits at the guest agent's port: a VMM does not
-    /// read it earlier, and a busy host may give the vCPUs a processor first. Then the port's
-    /// interrupt goes before the first instruction. Gives whether it was so; where the VMM does not
-    /// read for [`forkd_types::limit::PORT_READ_DEADLINE`], because the port is full, the vCPUs run
-    /// all the same.
+    /// Lets the vCPUs of a VM that was loaded run for the first time, each when `greeting` says
+    /// so. Gives whether it was so; what has not come true after
+    /// [`forkd_types::limit::VCPUS_HELD_MAX`] is waited for no longer, and the vCPUs run all
+    /// the same.
     ///
     /// # Errors
     /// When the VMM refuses or does not answer, or cannot hold the vCPUs.
-    fn resume_when(&mut self, is_read: &dyn Fn() -> bool) -> Result<bool, VmmError>;
+    fn resume_when(&mut self, greeting: &Greeting<'_>) -> Result<bool, VmmError>;
 
     /// Stops the vCPUs until [`Vm::resume`].
     ///

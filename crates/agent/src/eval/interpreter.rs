@@ -16,6 +16,7 @@ use crate::environment;
 use crate::pipes::{Forwarded, OutputPipe, Stream, drain};
 use crate::process::{Exit, Processes};
 use crate::sync::lock;
+use crate::threads;
 
 const DRIVER: &str = include_str!("driver.py");
 /// What the driver needs rarely, and runs then.
@@ -214,7 +215,7 @@ impl Interpreter {
         let pipes = vec![self.stdout, self.stderr];
         if pipes.iter().any(OutputPipe::is_open) {
             // Without a thread the pipes are closed, which is all that can be done.
-            std::thread::Builder::new().stack_size(64 * 1024).spawn(move || drain(pipes)).ok();
+            threads::start("drain", 64 * 1024, move || drain(pipes)).ok();
         }
     }
 }

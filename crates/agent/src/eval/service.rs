@@ -17,6 +17,7 @@ use crate::exec::wait_until;
 use crate::pipes::Forwarded;
 use crate::process::Processes;
 use crate::sync::lock;
+use crate::threads;
 
 /// How long interrupted code has to end by itself before the interpreter is killed.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
@@ -107,10 +108,7 @@ impl EvalService {
         }
         if !queue.thread_runs {
             let service = Arc::clone(self);
-            std::thread::Builder::new()
-                .name("eval".to_owned())
-                .stack_size(256 * 1024)
-                .spawn(move || service.work())
+            threads::start("eval", 256 * 1024, move || service.work())
                 .map_err(|error| Refusal::new(code::EVAL_FAILED, error.to_string()))?;
             queue.thread_runs = true;
         }

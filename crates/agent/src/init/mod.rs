@@ -8,10 +8,12 @@
 //! A step that fails is logged and the next one is taken: a guest that can still be asked is worth
 //! more than one that stopped. Only without the port nothing can be done; then the machine ends.
 
+mod interrupts;
 mod modules;
 mod mounts;
 mod network;
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +49,10 @@ pub(crate) fn run() -> ExitCode {
     let renewer = renewer.inspect_err(|error| log::failure(&format!("identity: {error}"))).ok();
     match PortLink::open(forkd_protocol::PORT_NAME, PORT_WAIT) {
         Ok(link) => {
+            let device = link.device().ok_or(io::ErrorKind::NotFound.into());
+            if let Err(error) = device.and_then(|device| interrupts::send_to_first_cpu(&device)) {
+                log::failure(&format!("interrupt of the port: {error}"));
+            }
             log::note("ready");
             server::serve(Arc::new(link), Standing::Init { has_root_disk, renewer });
         }

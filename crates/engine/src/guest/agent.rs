@@ -249,6 +249,7 @@ impl GuestAgent {
             entropy,
             // A hook that hangs is reported as such before the renewal as a whole fails.
             hook_timeout_ms: Some(millis(within / 2).max(1)),
+            announce: true,
         };
         let sent = renew.begin_behind((&hello, &greeting), &renewal)?;
         let sent = tokio::time::timeout_at(deadline.instant(), sent).await;
@@ -326,13 +327,22 @@ pub struct Renewing {
 }
 
 impl Renewing {
+    /// Whether the guest has said that its identity is in effect, or has failed.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.renew.is_answered()
+    }
+
     /// Waits until the guest says that all of its identity is in effect.
     ///
     /// # Errors
     /// See [`GuestError`]; [`GuestError::HookFailed`] when a hook that must not fail did.
     pub async fn confirmed(mut self) -> Result<Renewal, GuestError> {
         facts(self.hello).await?;
-        let reply = self.renew.next().await?;
+        let mut reply = self.renew.next().await?;
+        if reply == (Reply::IdentityInEffect {}) {
+            reply = self.renew.next().await?;
+        }
         self.renew.finish();
         match reply {
             Reply::Renewed { instance_id, clock_step_ns, hooks }

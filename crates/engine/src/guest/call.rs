@@ -251,6 +251,11 @@ impl Call {
         }
     }
 
+    /// Whether a reply has come that nobody has taken, or none will come.
+    pub(super) fn is_answered(&self) -> bool {
+        !self.inbox.replies.is_empty() || self.inbox.replies.is_closed()
+    }
+
     /// The last reply has come: nothing is left to be ended.
     pub(super) fn finish(&mut self) {
         self.finished = true;
@@ -356,6 +361,7 @@ fn kind_of(reply: &Reply) -> &'static str {
         Reply::Usage { .. } => "usage",
         Reply::Port { .. } => "port",
         Reply::PortOpened { .. } => "port_opened",
+        Reply::IdentityInEffect {} => "identity_in_effect",
         Reply::Renewed { .. } => "renewed",
         Reply::PoweringOff {} => "powering_off",
         Reply::Error { .. } => "error",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use forkd_store::{FileSet, SnapshotManifest, SnapshotRow};
 use forkd_types::{ByteCount, OverlayId, PhaseClock, SandboxId, StartPhase, limit};
-use forkd_vmm::{Confinement, Disk, MappedRun, RamBacking, Start, Vm, VmSpec};
+use forkd_vmm::{Confinement, Disk, Greeting, MappedRun, RamBacking, Start, Vm, VmSpec};
 
 use super::Lifecycle;
 use crate::background::{blocking, turn};
@@ -129,12 +129,15 @@ impl Lifecycle {
         clock.end(StartPhase::Load);
         // The guest finds it there when it runs, before any of its programs does.
         let renewing = agent.begin_renewal(for_child(handle.id())?, limit::RENEW_DEADLINE).await;
-        let read = agent.clone();
+        let port = agent.clone();
         let resumed = move || {
-            let in_time = machine.vm.resume_when(&|| read.is_read());
-            in_time.map(|in_time| (machine, in_time))
+            // One that was not sent is not waited for.
+            let is_answered = || renewing.as_ref().map_or(true, Renewing::is_answered);
+            let greeting = Greeting { is_read: &|| port.is_read(), is_answered: &is_answered };
+            let in_time = machine.vm.resume_when(&greeting);
+            in_time.map(|in_time| (machine, renewing, in_time))
         };
-        let (machine, in_time) = blocking(resumed).await??;
+        let (machine, renewing, in_time) = blocking(resumed).await??;
         if !in_time {
             let sandbox = handle.id();
             tracing::info!(%sandbox, "programs ran before the guest had its identity");

@@ -16,7 +16,8 @@ use super::machine::Machine;
 use super::script::{Call, Fault, Script};
 use crate::window_commands::{WindowAccess, WindowCommands};
 use crate::{
-    Disk, DiskOverlay, GuestRam, KeptOutput, MappedRun, PausePlan, RunState, Vm, VmSpec, VmmError,
+    Disk, DiskOverlay, Greeting, GuestRam, KeptOutput, MappedRun, PausePlan, RunState, Vm, VmSpec,
+    VmmError,
 };
 
 #[derive(Debug)]
@@ -184,7 +185,7 @@ impl Vm for FakeVm {
         self.execute(Call::Resume)
     }
 
-    fn resume_when(&mut self, _: &dyn Fn() -> bool) -> Result<bool, VmmError> {
+    fn resume_when(&mut self, _: &Greeting<'_>) -> Result<bool, VmmError> {
         Vm::resume(self).map(|()| true)
     }
 

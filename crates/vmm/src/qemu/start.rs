@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use forkd_types::{Accelerator, limit};
+use forkd_types::limit;
 
 use super::jail::Names;
 use super::process::{self, Process};
@@ -31,7 +31,7 @@ impl QemuVm {
         let (monitors, shim, ram) =
             connected.map_err(|error| process.explain("while it started", error))?;
         let mut vm = Self::new(process, monitors, shim, ram, spec, tools.launcher.clone());
-        if (vm.spec.start, vm.spec.accelerator) == (Start::Load, Accelerator::Tcg) {
+        if vm.spec.start == Start::Load {
             let found = vm.find_vcpus();
             found.map_err(|error| vm.process.explain("while it started", error))?;
         }

@@ -1,6 +1,6 @@
 //! One VM on QEMU: its state, and what the seam asks of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use forkd_launcher::Launcher;
 use forkd_sys::pagemap;
 use forkd_sys::uffd::Userfaultfd;
-use forkd_types::{ByteCount, limit};
+use forkd_types::{Accelerator, ByteCount, limit};
 use qapi::qmp;
 use rustix::process::Pid;
 
@@ -18,8 +18,8 @@ use super::monitor::{Monitor, Role};
 use super::process::Process;
 use crate::window_commands::{WindowAccess, WindowCommands};
 use crate::{
-    DiskOverlay, GuestRam, KeptOutput, MappedRun, PausePlan, ShimClient, Start, Vm, VmSpec,
-    VmmError,
+    DiskOverlay, Greeting, GuestRam, KeptOutput, MappedRun, PausePlan, ShimClient, Start, Vm,
+    VmSpec, VmmError,
 };
 
 /// The name under which QEMU gets the file with the device state.
@@ -28,6 +28,8 @@ const DEVICE_STATE_FD: &str = "device-state";
 const LOAD_POLL_INTERVAL: Duration = Duration::from_micros(200);
 /// How often it is looked whether the VMM has read the port: the next thing that it does.
 const PORT_POLL_INTERVAL: Duration = Duration::from_micros(20);
+/// How often it is looked whether the guest has answered, which takes milliseconds.
+const ANSWER_POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// One VM: its QEMU process and everything that controls it. Dropping it kills the process.
 #[derive(Debug)]
@@ -46,8 +48,8 @@ pub struct QemuVm {
     pub(super) closed: BTreeSet<String>,
     /// Lends files to VMMs that have users of their own.
     pub(super) launcher: Option<Arc<Launcher>>,
-    /// The threads that emulate vCPUs. None of a VM that was taken over, whose vCPUs have run.
-    pub(super) vcpu_threads: Vec<u32>,
+    /// None of a VM that was taken over, whose vCPUs have run.
+    pub(super) vcpu_threads: VcpuThreads,
     /// The top overlay whose header names what is below it, and what that is, as nodes.
     pub(super) below_named: Option<[String; 2]>,
 }
@@ -124,7 +126,7 @@ impl QemuVm {
             loaded,
             closed,
             launcher,
-            vcpu_threads: Vec::new(),
+            vcpu_threads: VcpuThreads::default(),
             below_named: None,
         }
     }
@@ -140,33 +142,32 @@ impl QemuVm {
             .map_err(|error| self.process.explain("while asked for its state", error))
     }
 
-    /// Finds the threads that emulate vCPUs: perhaps one for all of them.
+    /// Finds the threads of the vCPUs, as far as they must be known to hold them.
     pub(super) fn find_vcpus(&mut self) -> Result<(), VmmError> {
-        let deadline = self.spec.deadlines.reply;
-        let vcpus = self.monitors.general.execute(&qmp::query_cpus_fast {}, deadline)?;
-        let threads: BTreeSet<u32> = vcpus.iter().filter_map(thread_of).collect();
-        self.vcpu_threads = threads.into_iter().take(limit::VCPUS_MAX as usize).collect();
+        let is_emulated = self.spec.accelerator == Accelerator::Tcg;
+        // On KVM they are held where they enter it, and with one there is no first.
+        if is_emulated || self.spec.vcpus > 1 {
+            let deadline = self.spec.deadlines.reply;
+            let vcpus = self.monitors.general.execute(&qmp::query_cpus_fast {}, deadline)?;
+            self.vcpu_threads = VcpuThreads::of(&vcpus, is_emulated);
+        }
         Ok(())
     }
 
-    fn try_resume_when(&mut self, is_read: &dyn Fn() -> bool) -> Result<bool, VmmError> {
-        self.shim.hold_vcpus(self.vcpu_threads.clone())?;
+    fn try_resume_when(&mut self, greeting: &Greeting<'_>) -> Result<bool, VmmError> {
+        self.shim.hold_vcpus(self.vcpu_threads.emulated.clone())?;
         let resumed = self.monitors.general.execute(&qmp::cont {}, self.spec.deadlines.reply);
-        let until = Instant::now() + limit::PORT_READ_DEADLINE;
-        let was_read = resumed.is_ok()
-            && loop {
-                if is_read() {
-                    break true;
-                }
-                if Instant::now() > until {
-                    break false;
-                }
-                std::thread::sleep(PORT_POLL_INTERVAL);
-            };
+        let until = Instant::now() + limit::VCPUS_HELD_MAX;
+        let mut in_time =
+            resumed.is_ok() && comes_true(greeting.is_read, until, PORT_POLL_INTERVAL);
+        if let (true, Some(first)) = (in_time, self.vcpu_threads.first) {
+            in_time = self.shim.release_vcpu(first).is_ok()
+                && comes_true(greeting.is_answered, until, ANSWER_POLL_INTERVAL);
+        }
         // Whatever came of it: held vCPUs would not even end.
         let released = self.shim.release_vcpus();
         resumed?;
-        Ok(was_read && released.is_ok())
+        Ok(in_time && released.is_ok())
     }
 
     pub(super) fn owes_reply(&self) -> bool {
@@ -266,8 +267,8 @@ impl Vm for QemuVm {
         resumed.map(drop).map_err(|error| self.process.explain("while it resumed", error))
     }
 
-    fn resume_when(&mut self, is_read: &dyn Fn() -> bool) -> Result<bool, VmmError> {
-        let resumed = self.try_resume_when(is_read);
+    fn resume_when(&mut self, greeting: &Greeting<'_>) -> Result<bool, VmmError> {
+        let resumed = self.try_resume_when(greeting);
         resumed.map_err(|error| self.process.explain("while it began to run", error))
     }
 
@@ -350,9 +351,72 @@ impl Vm for QemuVm {
 }
 
 /// The thread of an emulated vCPU, as the VMM's own namespace numbers it.
-fn thread_of(vcpu: &qmp::CpuInfoFast) -> Option<u32> {
+/// The threads in which the vCPUs run.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct VcpuThreads {
+    /// Those that emulate: perhaps one for all vCPUs.
+    emulated: Vec<u32>,
+    /// That of the first vCPU, if others have threads of their own.
+    first: Option<u32>,
+}
+
+impl VcpuThreads {
+    fn of(vcpus: &[qmp::CpuInfoFast], are_emulated: bool) -> Self {
+        let vcpus: BTreeMap<i64, u32> =
+            vcpus.iter().take(limit::VCPUS_MAX as usize).filter_map(thread_of).collect();
+        let threads: BTreeSet<u32> = vcpus.values().copied().collect();
+        Self {
+            first: vcpus.get(&0).copied().filter(|_| threads.len() > 1),
+            emulated: if are_emulated { threads.into_iter().collect() } else { Vec::new() },
+        }
+    }
+}
+
+/// Whether it comes true before that time.
+fn comes_true(what: &dyn Fn() -> bool, until: Instant, poll_interval: Duration) -> bool {
+    loop {
+        if what() {
+            return true;
+        }
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(poll_interval);
+    }
+}
+
+/// A vCPU's number, and its thread.
+fn thread_of(vcpu: &qmp::CpuInfoFast) -> Option<(i64, u32)> {
     match vcpu {
-        qmp::CpuInfoFast::x86_64(vcpu) => u32::try_from(vcpu.thread_id).ok(),
+        qmp::CpuInfoFast::x86_64(vcpu) => {
+            Some((vcpu.cpu_index, u32::try_from(vcpu.thread_id).ok()?))
+        }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// vCPUs with these numbers and threads, as QEMU tells of them.
+    fn vcpus(threads: &[(i64, i64)]) -> Vec<qmp::CpuInfoFast> {
+        let told = threads.iter().map(|(index, thread)| {
+            serde_json::json!({
+                "cpu-index": index, "thread-id": thread, "qom-path": "/x", "props": {},
+                "target": "x86_64",
+            })
+        });
+        told.map(|vcpu| serde_json::from_value(vcpu).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_first_vcpu_goes_first_only_if_others_have_threads_of_their_own() {
+        let of = VcpuThreads::of;
+        let held = |emulated: &[u32], first| VcpuThreads { emulated: emulated.to_vec(), first };
+        assert_eq!(of(&vcpus(&[(0, 7)]), true), held(&[7], None));
+        assert_eq!(of(&vcpus(&[(0, 7), (1, 7)]), true), held(&[7], None), "they take turns");
+        assert_eq!(of(&vcpus(&[(1, 7), (0, 9)]), true), held(&[7, 9], Some(9)));
+        assert_eq!(of(&vcpus(&[(1, 7), (0, 9)]), false), held(&[], Some(9)), "on KVM");
     }
 }

@@ -28,9 +28,11 @@ use crate::images::{self, KvmHost};
 use crate::workspace::Workspace;
 
 /// Test programs and which of their tests run: those whose names hold one of the words. The rest
-/// of the branch tests takes too long here and does not depend on the accelerator.
-const PROGRAMS: [(&str, &[&str]); 2] = [
+/// takes too long here and does not depend on the accelerator.
+const PROGRAMS: [(&str, &[&str]); 3] = [
     ("vm_kvm", &["--ignored"]),
+    // The emulated vCPUs of Debian 12's QEMU take turns.
+    ("vm_hazards", &["programs_on_two_vcpus_wait"]),
     (
         "vm_branch",
         &[
