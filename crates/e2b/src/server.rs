@@ -14,6 +14,7 @@ use forkd_types::{SandboxId, TagName};
 use tower::ServiceExt as _;
 
 use crate::aliases::Aliases;
+use crate::control::repeat::Repeats;
 use crate::domain::Domain;
 use crate::envd::at::At;
 use crate::envd::files::file_signature;
@@ -71,6 +72,7 @@ impl E2b {
             records,
             templates,
             homes: Homes::default(),
+            repeats: Repeats::default(),
             listening: Listening::default(),
             find_caller,
             pass_on,

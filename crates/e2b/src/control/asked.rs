@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use forkd_engine::{Engine, Sandbox};
-use forkd_types::SnapshotTag;
+use forkd_types::{Digest, SnapshotTag};
 use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, Kind};
@@ -86,12 +87,26 @@ impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &Arc<Shared>) -> Result<Self, Failure> {
-        let bytes = axum::body::Bytes::from_request(request, state).await;
-        let bytes = bytes.map_err(|error| {
-            Failure::new(Kind::InvalidArgument, format!("the body was not received: {error}"))
-        })?;
-        crate::connect::json_of(&bytes).map(Self)
+        crate::connect::json_of(&received(request, state).await?).map(Self)
     }
+}
+
+/// A body of JSON, and the digest of its bytes.
+pub(crate) struct HashedBody<T>(pub(crate) T, pub(crate) Digest);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for HashedBody<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &Arc<Shared>) -> Result<Self, Failure> {
+        let bytes = received(request, state).await?;
+        Ok(Self(crate::connect::json_of(&bytes)?, Digest::of(&bytes)))
+    }
+}
+
+async fn received(request: Request, state: &Arc<Shared>) -> Result<Bytes, Failure> {
+    Bytes::from_request(request, state).await.map_err(|error| {
+        Failure::new(Kind::InvalidArgument, format!("the body was not received: {error}"))
+    })
 }
 
 /// A part of the path, decoded.

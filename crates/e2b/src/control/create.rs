@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use forkd_engine::{AtEnd, Sandbox, SandboxOptions};
 use forkd_types::limit;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::asked::{Asked, Body, to_the_end, without_build};
+use super::asked::{Asked, HashedBody, to_the_end, without_build};
 use super::network::{NetworkWish, policy_of};
+use super::repeat::RepeatKey;
 use crate::failure::{Failure, Kind};
 use crate::record::Record;
 
@@ -100,8 +101,24 @@ impl NewSandbox {
 pub(super) async fn create(
     asked: Asked,
     uri: Uri,
-    Body(body): Body<NewSandbox>,
+    headers: HeaderMap,
+    HashedBody(body, digest): HashedBody<NewSandbox>,
 ) -> Result<(StatusCode, Json<Value>), Failure> {
+    let key = RepeatKey::of(&headers, asked.engine.caller().owner())?;
+    let shared = Arc::clone(&asked.shared);
+    let make = make(asked, uri, body);
+    // Also if the client goes away meanwhile: it may ask again with the same key.
+    let made = to_the_end(async move {
+        match key {
+            Some(key) => shared.repeats.once(key, digest, make).await,
+            None => make.await,
+        }
+    });
+    Ok((StatusCode::CREATED, Json(made.await?)))
+}
+
+/// Makes a sandbox; what a client is told of it.
+async fn make(asked: Asked, uri: Uri, body: NewSandbox) -> Result<Value, Failure> {
     body.check()?;
     let is_old = !uri.path().starts_with("/v2/");
     let default = if is_old { TIMEOUT_OLD_SECS } else { TIMEOUT_DEFAULT_SECS };
@@ -132,10 +149,8 @@ pub(super) async fn create(
         at_end: if body.auto_pause == Some(true) { AtEnd::Pause } else { AtEnd::Remove },
         ..SandboxOptions::default()
     };
-    let shown = asked.clone();
-    let sandbox =
-        to_the_end(async move { asked.start(&tag, options, life, &record).await }).await?;
-    Ok((StatusCode::CREATED, Json(shown.handed_out(&sandbox))))
+    let sandbox = asked.start(&tag, options, life, &record).await?;
+    Ok(asked.handed_out(&sandbox))
 }
 
 impl Asked {

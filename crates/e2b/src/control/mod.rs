@@ -6,6 +6,7 @@ mod fork;
 mod life;
 mod list;
 mod network;
+pub(crate) mod repeat;
 mod shown;
 mod snapshots;
 

@@ -162,6 +162,30 @@ async fn without_a_known_key_nothing_of_the_control_interface_answers() {
 }
 
 #[tokio::test]
+async fn a_create_that_is_repeated_with_its_key_makes_one_sandbox() {
+    let lab = Lab::new().await;
+    let create = |key: &'static str, body: Value| {
+        let headers = [("x-api-key", lab.key.clone()), ("idempotency-key", key.to_owned())];
+        let (lab, body) = (&lab, body.to_string());
+        async move {
+            let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
+            lab.ask("POST /v2/sandboxes", &headers, body.into()).await
+        }
+    };
+    let body = || json!({"templateID": "base", "timeout": 60});
+    let (one, two) = tokio::join!(create("a-1", body()), create("a-1", body()));
+    assert_eq!((one.status, two.status), (201, 201), "{} {}", one.body, two.body);
+    assert_eq!(one.body, two.body);
+    assert_eq!(lab.engine.sandboxes().len(), 1);
+    let other = create("a-1", json!({"templateID": "base", "timeout": 61})).await;
+    assert_eq!(other.status, 409, "{}", other.body);
+    let wrong = create("A", body()).await;
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    assert_eq!(create("a-2", body()).await.status, 201);
+    assert_eq!(lab.engine.sandboxes().len(), 2);
+}
+
+#[tokio::test]
 async fn a_sandbox_is_made_found_and_ended_as_clients_expect() {
     let lab = Lab::new().await;
     let (id, _) = lab.sandbox(json!({"metadata": {"a": "b"}, "timeout": 60})).await;
