@@ -86,6 +86,8 @@ pub(crate) fn replies() -> Vec<Reply> {
             bytes: 1,
             mode: 0o644,
             modified_unix_s: -1,
+            owner: Some(text()),
+            group: None,
         },
         Reply::Done {},
     ]

@@ -8,6 +8,7 @@ import urllib.request
 from datetime import datetime, timedelta, timezone
 
 from e2b import (
+    AuthenticationException,
     CommandExitException,
     FileType,
     NotFoundException,
@@ -103,6 +104,31 @@ def files(sandbox):
         raise AssertionError("a file that is not there must raise")
     except NotFoundException:
         pass
+    users_files(sandbox)
+
+
+def users_files(sandbox):
+    fs = sandbox.files
+    fs.write("/tmp/users/below/file", "theirs", user="nobody")
+    for path in ("/tmp/users", "/tmp/users/below", "/tmp/users/below/file"):
+        info = fs.get_info(path, user="nobody")
+        assert (info.owner, info.group) == ("nobody", "nogroup"), info
+    assert fs.read("/tmp/users/below/file", user="nobody") == "theirs"
+    sandbox.commands.run("echo -n more >> /tmp/users/below/file", user="nobody")
+    assert fs.make_dir("/tmp/users/made/here", user="nobody")
+    fs.rename("/tmp/users/below/file", "/tmp/users/moved/file", user="nobody")
+    owners = {entry.path: entry.owner for entry in fs.list("/tmp/users", depth=3)}
+    assert set(owners.values()) == {"nobody"} and "/tmp/users/moved/file" in owners, owners
+    fs.write("/tmp/users/of-the-image", "ours")
+    assert fs.get_info("/tmp/users/of-the-image").owner == "root"
+    fs.write("in-the-home", "x", user="root")
+    assert fs.exists("/root/in-the-home")
+    try:
+        fs.write("/tmp/users/strange", "x", user="no-such-user")
+        raise AssertionError("a user that is not there must raise")
+    except AuthenticationException:
+        pass
+    assert not fs.exists("/tmp/users/strange")
 
 
 def addresses(sandbox):

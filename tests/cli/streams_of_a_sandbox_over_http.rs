@@ -259,7 +259,7 @@ async fn terminals(scene: &Scene) {
 
 async fn files(scene: &Scene) {
     let (client, id) = (&scene.client, &scene.id);
-    client.make_directory(id, "/srv/tree/sub").await.unwrap();
+    client.make_directory(id, "/srv/tree/sub", None).await.unwrap();
     let mut watch = client.watch_files(id, "/srv/tree", Depth::Recursive).await.unwrap();
     client.write_file(id, "/srv/tree/sub/b", Some(0o640), b"12345".to_vec()).await.unwrap();
     scene.ended(&scene.shell("cd /srv/tree; mv sub/b a; rm a; mkdir c; touch c/end").await).await;

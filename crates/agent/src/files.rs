@@ -6,10 +6,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forkd_protocol::{DATA_BYTES_MAX, Reply, code};
+use forkd_protocol::{DATA_BYTES_MAX, FileOwner, Reply, code};
 use rustix::fs::OFlags;
 
 use crate::active::{Active, Input, Refusal};
+use crate::owner::{Owner, make_directories};
 
 /// Permission bits of a new file when the host names none.
 const MODE_DEFAULT: u32 = 0o644;
@@ -37,6 +38,7 @@ pub(crate) struct WriteSpec {
     pub(crate) mode: Option<u32>,
     pub(crate) append: bool,
     pub(crate) create_parents: bool,
+    pub(crate) owner: Option<FileOwner>,
 }
 
 /// Sends a file, then reports the end or what went wrong.
@@ -113,7 +115,8 @@ fn send_content(active: &Active, spec: &ReadSpec) -> Result<u64, Refusal> {
 
 fn take_content(active: &Active, spec: &WriteSpec) -> Result<u64, Refusal> {
     let path = absolute(&spec.path)?;
-    let mut target = Target::open(path, spec).map_err(|error| refuse(path, &error))?;
+    let owner = Owner::find(spec.owner.as_ref())?;
+    let mut target = Target::open(path, spec, owner).map_err(|error| refuse(path, &error))?;
     active.open_input();
     let mut taken = 0u64;
     loop {
@@ -138,11 +141,11 @@ struct Target {
 }
 
 impl Target {
-    fn open(path: &Path, spec: &WriteSpec) -> io::Result<Self> {
+    fn open(path: &Path, spec: &WriteSpec, owner: Option<Owner>) -> io::Result<Self> {
         if spec.create_parents
             && let Some(parent) = path.parent()
         {
-            std::fs::create_dir_all(parent)?;
+            make_directories(parent, owner)?;
         }
         // What a symbolic link points to is replaced, not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -152,7 +155,12 @@ impl Target {
             let mut options = OpenOptions::new();
             options.append(spec.append).write(true).create(!is_special);
             options.mode(spec.mode.unwrap_or(MODE_DEFAULT));
-            return Ok(Self { file: options.open(&path)?, rename: None });
+            let file = options.open(&path)?;
+            // What was there stays whose it was.
+            if let (None, Some(owner)) = (&existing, owner) {
+                owner.take(&file)?;
+            }
+            return Ok(Self { file, rename: None });
         }
         let number = TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed);
         let name = format!("{TEMPORARY_PREFIX}{}-{number}{TEMPORARY_SUFFIX}", std::process::id());
@@ -162,7 +170,9 @@ impl Target {
         let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
         let target = Self { file, rename: Some((temporary, path)) };
         let old_mode = existing.as_ref().map(|facts| facts.permissions().mode() & 0o7777);
-        if let Some(facts) = &existing {
+        if let Some(owner) = owner {
+            owner.take(&target.file)?;
+        } else if let Some(facts) = &existing {
             // Best effort: only root may give files away.
             fchown(&target.file, Some(facts.uid()), Some(facts.gid())).ok();
         }

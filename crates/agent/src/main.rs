@@ -36,6 +36,7 @@ mod kept_watch;
 mod link;
 mod log;
 mod outbox;
+mod owner;
 mod pipes;
 mod ports;
 mod power;

@@ -469,13 +469,15 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         Request::ReadFile { path, offset, length, output_credit: _ } => {
             files::read(active, &files::ReadSpec { path, offset, length });
         }
-        Request::WriteFile { path, mode, append, create_parents } => {
-            files::write(active, &files::WriteSpec { path, mode, append, create_parents });
+        Request::WriteFile { path, mode, append, create_parents, owner } => {
+            files::write(active, &files::WriteSpec { path, mode, append, create_parents, owner });
         }
         Request::ListFiles { path, output_credit: _ } => tree::list(active, &path),
         Request::StatFile { path, output_credit: _ } => tree::stat(active, &path),
         Request::RemoveFile { path, recursive } => tree::remove(active, &path, recursive),
-        Request::MakeDirectory { path } => tree::make_directory(active, &path),
+        Request::MakeDirectory { path, owner } => {
+            tree::make_directory(active, &path, owner.as_ref());
+        }
         Request::WatchFiles { path, recursive, entries, output_credit: _ } => {
             watch::watch(active, &path, watch::Extent { recursive, entries });
         }

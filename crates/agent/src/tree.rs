@@ -4,10 +4,11 @@ use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use forkd_protocol::{ChangedEntry, Reply, code};
+use forkd_protocol::{ChangedEntry, FileOwner, Reply, code};
 
 use crate::active::{Active, Refusal};
 use crate::files::{absolute, cancelled, refuse};
+use crate::owner::{Names, Owner, make_directories};
 
 /// Sends all entries of a directory, then the end or what went wrong.
 pub(crate) fn list(active: &Active, path: &str) {
@@ -18,7 +19,7 @@ pub(crate) fn list(active: &Active, path: &str) {
 pub(crate) fn stat(active: &Active, path: &str) {
     let result = absolute(path).and_then(|path| {
         let facts = std::fs::symlink_metadata(path).map_err(|error| refuse(path, &error))?;
-        Ok(entry(path, &facts))
+        Ok(entry(path, &facts, &Names::read()))
     });
     match result {
         Ok(entry) => drop(active.send_when_allowed(&entry)),
@@ -45,9 +46,12 @@ pub(crate) fn remove(active: &Active, path: &str, recursive: bool) {
 }
 
 /// Makes a directory and those above it, then says so.
-pub(crate) fn make_directory(active: &Active, path: &str) {
-    let make = |path: &Path| std::fs::create_dir_all(path).map_err(|error| refuse(path, &error));
-    finish(active, absolute(path).and_then(make));
+pub(crate) fn make_directory(active: &Active, path: &str, owner: Option<&FileOwner>) {
+    let made = absolute(path).and_then(|path| {
+        let owner = Owner::find(owner)?;
+        make_directories(path, owner).map_err(|error| refuse(path, &error))
+    });
+    finish(active, made);
 }
 
 fn finish(active: &Active, result: Result<(), Refusal>) {
@@ -61,21 +65,23 @@ fn finish(active: &Active, result: Result<(), Refusal>) {
 fn send_entries(active: &Active, path: &str) -> Result<(), Refusal> {
     let path = absolute(path)?;
     let fail = |error: std::io::Error| refuse(path, &error);
+    let names = Names::read();
     for found in std::fs::read_dir(path).map_err(fail)? {
         let found = found.map_err(fail)?.path();
         // What has vanished meanwhile is not in the directory.
         let Ok(facts) = std::fs::symlink_metadata(&found) else { continue };
-        if !active.send_when_allowed(&entry(&found, &facts)) {
+        if !active.send_when_allowed(&entry(&found, &facts, &names)) {
             return Err(cancelled(path));
         }
     }
     Ok(())
 }
 
-fn entry(path: &Path, facts: &Metadata) -> Reply {
+fn entry(path: &Path, facts: &Metadata, names: &Names) -> Reply {
     let ChangedEntry { kind, bytes, mode, modified_unix_s } = changed_entry(facts);
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    Reply::Entry { name, kind, bytes, mode, modified_unix_s }
+    let [owner, group] = names.of(facts).map(Some);
+    Reply::Entry { name, kind, bytes, mode, modified_unix_s, owner, group }
 }
 
 /// What is at a path, without its name.

@@ -60,6 +60,21 @@ fn find_in(text: &str, users: &str, groups: &str) -> Result<User, String> {
     Ok(User { id, group, groups: Vec::new(), home })
 }
 
+/// The users that the guest has, by number.
+pub(crate) fn users() -> Vec<(u32, String)> {
+    names_in(&fs::read_to_string(USERS).unwrap_or_default())
+}
+
+/// The groups that the guest has, by number.
+pub(crate) fn groups() -> Vec<(u32, String)> {
+    names_in(&fs::read_to_string(GROUPS).unwrap_or_default())
+}
+
+fn names_in(text: &str) -> Vec<(u32, String)> {
+    let named = |entry: Vec<&str>| Some((entry.get(2)?.parse().ok()?, entry[0].to_owned()));
+    entries(text).filter_map(named).collect()
+}
+
 fn entries(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines().map(|line| line.split(':').collect())
 }
@@ -67,6 +82,12 @@ fn entries(text: &str) -> impl Iterator<Item = Vec<&str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_number_has_the_name_of_its_line_and_broken_lines_have_none() {
+        let text = "root:x:0:0::/root:/bin/sh\nme:x:1000:100::/home/me:/bin/sh\nbroken\nx:x:y:\n";
+        assert_eq!(names_in(text), [(0, "root".to_owned()), (1000, "me".to_owned())]);
+    }
 
     #[test]
     fn names_and_numbers_are_found_as_docker_does() {

@@ -43,6 +43,17 @@ pub(crate) fn no_zero_byte(field: &'static str, text: &str) -> Result<(), FieldE
     Ok(())
 }
 
+/// Refuses what names no user of a guest.
+///
+/// # Errors
+/// Names the field.
+pub fn check_user(user: Option<&str>) -> Result<(), FieldError> {
+    if user.is_some_and(str::is_empty) {
+        return Err(FieldError::new("user", "must name a user, as `USER` or `USER:GROUP`"));
+    }
+    user.iter().try_for_each(|text| no_zero_byte("user", text))
+}
+
 /// Refuses what cannot be run as a program.
 pub(crate) fn check_program(
     args: &[String],
@@ -61,9 +72,6 @@ pub(crate) fn check_program(
         no_zero_byte("env", name)?;
         no_zero_byte("env", value)?;
     }
-    if user.is_some_and(str::is_empty) {
-        return Err(FieldError::new("user", "must name a user, as `USER` or `USER:GROUP`"));
-    }
-    user.iter().try_for_each(|text| no_zero_byte("user", text))?;
+    check_user(user)?;
     cwd.iter().try_for_each(|text| no_zero_byte("cwd", text))
 }

@@ -22,6 +22,13 @@ pub struct FileEntry {
     pub mode: String,
     /// When its content was changed last, in seconds since the Unix epoch.
     pub modified_at_unix: u64,
+    /// The user that it belongs to: a name of the guest, or a number where there is none. Absent
+    /// from guests of an older forkd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// The group that it belongs to, told as the owner is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 /// A change in a sandbox's file system. On the wire the kind is the event's name and the rest its

@@ -31,7 +31,7 @@ mod word;
 pub use artifact::{Keys, PullSnapshot, PushSnapshot, PushedSnapshot, TrustKey, TrustedKey};
 pub use branch::{BranchAnswer, BranchRequest, CheckedBranch, Child};
 pub use catalogue::{CATALOGUE, CatalogueEntry, ErrorBody, ErrorCode, Reason};
-pub use check::FieldError;
+pub use check::{FieldError, check_user};
 pub use command::{
     CheckedExec, EvalAnswer, EvalDisplay, EvalPart, EvalRequest, ExecAnswer, ExecRequest,
     MISSING_BYTES_HEADER, Pong,

@@ -26,6 +26,16 @@ pub enum Depth {
     Recursive,
 }
 
+/// What a file that is written is to be like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileAttributes<'a> {
+    /// Permission bits; those of an existing file stay when absent.
+    pub mode: Option<u32>,
+    /// The user that it and new directories belong to, as `USER[:GROUP]`; root when absent, and an
+    /// existing file stays whose it was.
+    pub user: Option<&'a str>,
+}
+
 impl Client {
     /// `GET /v1/sandboxes/:id/files`: the content of a file in the sandbox, of 64 MiB at most.
     ///
@@ -65,7 +75,8 @@ impl Client {
         content: Vec<u8>,
     ) -> Result<(), ClientError> {
         let length = content.len() as u64;
-        self.write_file_from(id, path, mode, (io::Cursor::new(content), length), |_| {}).await
+        let attributes = FileAttributes { mode, user: None };
+        self.write_file_from(id, path, attributes, (io::Cursor::new(content), length), |_| {}).await
     }
 
     /// As [`Client::write_file`], with the content from a reader, which is not held in memory, and
@@ -77,13 +88,16 @@ impl Client {
         &self,
         id: &str,
         path: &str,
-        mode: Option<u32>,
+        attributes: FileAttributes<'_>,
         (content, length): (impl Read + Send + 'static, u64),
         sent: impl Fn(u64) + Send + 'static,
     ) -> Result<(), ClientError> {
         let mut request = self.file_request(Method::PUT, id, "", path);
-        if let Some(mode) = mode {
+        if let Some(mode) = attributes.mode {
             request = request.query(&[("mode", format!("{mode:04o}"))]);
+        }
+        if let Some(user) = attributes.user {
+            request = request.query(&[("user", user)]);
         }
         let request = request
             .header("content-type", "application/octet-stream")
@@ -116,12 +130,22 @@ impl Client {
         self.json(self.file_request(Method::GET, id, "/stat", path)).await
     }
 
-    /// `POST /v1/sandboxes/:id/files/mkdir`: creates a directory, and missing ones above it.
+    /// `POST /v1/sandboxes/:id/files/mkdir`: creates a directory, and missing ones above it, which
+    /// belong to `user` or to root.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn make_directory(&self, id: &str, path: &str) -> Result<(), ClientError> {
-        self.send(self.file_request(Method::POST, id, "/mkdir", path)).await.map(drop)
+    pub async fn make_directory(
+        &self,
+        id: &str,
+        path: &str,
+        user: Option<&str>,
+    ) -> Result<(), ClientError> {
+        let mut request = self.file_request(Method::POST, id, "/mkdir", path);
+        if let Some(user) = user {
+            request = request.query(&[("user", user)]);
+        }
+        self.send(request).await.map(drop)
     }
 
     /// `GET /v1/sandboxes/:id/files/watch`: follows changes to a file, or in a directory. Every

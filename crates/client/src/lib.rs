@@ -26,7 +26,7 @@ pub use build::BuildStream;
 pub use client::{Client, ConsoleLog, Dependents};
 pub use error::{ApiFailure, ClientError};
 pub use events::{EventFilter, EventStream};
-pub use file::{Depth, FileContent, FileWatch};
+pub use file::{Depth, FileAttributes, FileContent, FileWatch};
 pub use foreign::{ForeignClient, Heard};
 pub use forkd_api as api;
 pub use process::{InputEnd, OutputStream};

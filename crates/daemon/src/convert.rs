@@ -288,6 +288,8 @@ pub(crate) fn file_entry(entry: guest::FileEntry) -> FileEntry {
         size_bytes: entry.bytes,
         mode: format!("{:04o}", entry.mode),
         modified_at_unix: unix_seconds(entry.modified_at),
+        owner: entry.owner,
+        group: entry.group,
     }
 }
 

@@ -56,7 +56,7 @@ pub use limit::{
     REQUESTS_MAX, TEXT_BYTES_MAX, WATCHES_KEPT_MAX,
 };
 pub use message::{Reply, Request};
-pub use part::{ChangedEntry, EvalContext, EvalException, HookReport, Keep};
+pub use part::{ChangedEntry, EvalContext, EvalException, FileOwner, HookReport, Keep};
 
 /// Oldest protocol version that this build understands.
 pub const PROTOCOL_MIN: u32 = 1;

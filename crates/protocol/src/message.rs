@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::part::{ChangedEntry, EvalContext, EvalException, HookReport, Keep};
+use crate::part::{ChangedEntry, EvalContext, EvalException, FileOwner, HookReport, Keep};
 
 /// What the host sends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,6 +208,10 @@ pub enum Request {
         /// Create missing directories above it.
         #[serde(default)]
         create_parents: bool,
+        /// To whom the file belongs, and the directories that are created. Without it they are the
+        /// superuser's, and a file that is replaced stays whose it was. Older agents do not look.
+        #[serde(default)]
+        owner: Option<FileOwner>,
     },
     /// What is in a directory. Answered by `Entry` for each, at last `Done`; or by `Error`.
     ListFiles {
@@ -238,6 +242,9 @@ pub enum Request {
     MakeDirectory {
         /// Absolute path.
         path: String,
+        /// To whom what is created belongs; without it to the superuser. Older agents do not look.
+        #[serde(default)]
+        owner: Option<FileOwner>,
     },
     /// Tells of changes to a file or in a directory. Answered by `Watching`, then `Change` until
     /// it is ended, or by `Done` when the path itself is gone; or by `Error`.
@@ -492,6 +499,13 @@ pub enum Reply {
         mode: u32,
         /// Seconds since the Unix epoch.
         modified_unix_s: i64,
+        /// The user that it belongs to: a name, or a number where there is none. Older agents do
+        /// not say.
+        #[serde(default)]
+        owner: Option<String>,
+        /// The group, likewise.
+        #[serde(default)]
+        group: Option<String>,
     },
     /// What was asked for is done.
     Done {},

@@ -24,6 +24,32 @@ pub struct ChangedEntry {
     pub modified_unix_s: i64,
 }
 
+/// To whom something new belongs. On the wire it is a text, empty for the image's user: as a kind
+/// of its own in a message that is one, it took the compiler of the agent ten minutes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum FileOwner {
+    /// The user as whom programs of the image run.
+    Image,
+    /// A user of the guest: `USER[:GROUP]`, names or numbers, as of a program.
+    User(String),
+}
+
+impl From<String> for FileOwner {
+    fn from(text: String) -> Self {
+        if text.is_empty() { Self::Image } else { Self::User(text) }
+    }
+}
+
+impl From<FileOwner> for String {
+    fn from(owner: FileOwner) -> Self {
+        match owner {
+            FileOwner::Image => Self::new(),
+            FileOwner::User(text) => text,
+        }
+    }
+}
+
 /// How a hook of the on-fork directory ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookReport {

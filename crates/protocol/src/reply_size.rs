@@ -12,7 +12,10 @@ impl Reply {
                 Some(data.len())
             }
             Self::EvalPart { mime, data, .. } => Some(mime.len() + data.len()),
-            Self::Entry { name, kind, .. } => Some(name.len() + kind.len()),
+            Self::Entry { name, kind, owner, group, .. } => {
+                let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+                Some(name.len() + kind.len() + of(owner) + of(group))
+            }
             Self::Change { kind, path, from, entry } => {
                 let more = from.as_ref().map_or(0, String::len);
                 let of_entry = entry.as_ref().map_or(0, |entry| entry.kind.len());

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use forkd_protocol::{
-    ChangedEntry, DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX,
+    ChangedEntry, DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX, FileOwner,
     FrameDecoder, FrameError, HookReport, Keep, Reply, Request, decode_reply, decode_request,
     encode_frame, encode_reply, encode_request,
 };
@@ -62,11 +62,12 @@ fn requests() -> Vec<Request> {
             mode: Some(0o644),
             append: false,
             create_parents: true,
+            owner: Some(FileOwner::User("me:7".into())),
         },
         Request::ListFiles { path: "/".into(), output_credit: 3 },
         Request::StatFile { path: "/x".into(), output_credit: 3 },
         Request::RemoveFile { path: "/x".into(), recursive: true },
-        Request::MakeDirectory { path: "/x/y".into() },
+        Request::MakeDirectory { path: "/x/y".into(), owner: Some(FileOwner::Image) },
         Request::WatchFiles { path: "/x".into(), recursive: true, entries: true, output_credit: 3 },
         Request::KeepWatch {
             keep: Keep { name: "w-1".into(), record: "{}".into() },
@@ -141,6 +142,8 @@ fn replies() -> Vec<Reply> {
             bytes: 1,
             mode: 0o644,
             modified_unix_s: -1,
+            owner: Some("me".into()),
+            group: Some("7".into()),
         },
         Reply::Done {},
         Reply::Watching {},

@@ -51,15 +51,17 @@ export class Files {
    * Writes a file: all of it or nothing. Missing directories above it are made.
    *
    * `data` is text, bytes, or pieces of bytes such as a Node or web stream gives; `mode` are
-   * permission bits such as `0o755`.
+   * permission bits such as `0o755`. The file belongs to `user`, as `USER` or `USER:GROUP`: names
+   * of the guest or numbers. Without it a new file belongs to root.
    */
   async write(
     path: string,
     data: string | Content,
-    options: { mode?: number | undefined } = {},
+    options: { mode?: number | undefined; user?: string | undefined } = {},
   ): Promise<void> {
     const content = typeof data === "string" ? bytesOf(data) : data;
-    await this.#transport.send(request.writeFile(this.#id, path, content, options.mode));
+    const { mode, user } = options;
+    await this.#transport.send(request.writeFile(this.#id, path, content, mode, user));
   }
 
   /** What is in a directory. */
@@ -67,7 +69,7 @@ export class Files {
     return this.#transport.send(request.listFiles(this.#id, path));
   }
 
-  /** What kind of file it is, and its size, permissions and time. */
+  /** What kind of file it is, and its size, permissions, owner and time. */
   stat(path: string): Promise<models.FileEntry> {
     return this.#transport.send(request.statFile(this.#id, path));
   }
@@ -84,9 +86,9 @@ export class Files {
     );
   }
 
-  /** Makes a directory and those above it. */
-  mkdir(path: string): Promise<void> {
-    return this.#transport.send(request.makeDir(this.#id, path));
+  /** Makes a directory and those above it. New ones belong to `user`, or to root. */
+  mkdir(path: string, options: { user?: string | undefined } = {}): Promise<void> {
+    return this.#transport.send(request.makeDir(this.#id, path, options.user));
   }
 
   /** What happens to the files in a directory, from the end of this call on. */

@@ -4,14 +4,15 @@
 //! that is confirmed before it is set, a directory that is made and filled before it is watched.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::raw::{Raw, client_of_raw_agent};
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{
-    Depth, FileChange, FileKind, FileWatch, FileWrite, GuestError, OUTPUT_BYTES_MAX, WithEntries,
+    Depth, FileChange, FileKind, FileOwner, FileWatch, FileWrite, GuestError, OUTPUT_BYTES_MAX,
+    WithEntries,
 };
 use forkd_protocol::{Reply, Request};
 
@@ -106,11 +107,11 @@ async fn only_what_is_asked_for_is_removed() {
     let local = LocalAgent::start();
     let (agent, folder) = (local.greet().await, folder(&local));
     let path = |name: &str| text(folder.join(name));
-    agent.make_directory(&path("a/b/c"), SOON).await.unwrap();
-    agent.make_directory(&path("a/b"), SOON).await.unwrap();
+    agent.make_directory(&path("a/b/c"), None, SOON).await.unwrap();
+    agent.make_directory(&path("a/b"), None, SOON).await.unwrap();
     std::fs::write(path("a/file"), "x").unwrap();
     assert_eq!(
-        code_of(agent.make_directory(&path("a/file"), SOON).await.unwrap_err()),
+        code_of(agent.make_directory(&path("a/file"), None, SOON).await.unwrap_err()),
         "file_failed"
     );
     for depth in [Depth::Itself, Depth::Recursive] {
@@ -128,6 +129,84 @@ async fn only_what_is_asked_for_is_removed() {
     assert_eq!(code_of(refused), "file_not_found");
     let refused = agent.remove_file("/", Depth::Recursive, SOON).await.unwrap_err();
     assert_eq!(code_of(refused), "bad_request");
+}
+
+/// A user that is not the agent's, as far as the test may give things to others.
+fn other_user() -> (FileOwner, [u32; 2]) {
+    let is_root = rustix::process::getuid().is_root();
+    let ids = match is_root {
+        true => [65_534, 65_533],
+        false => [rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()],
+    };
+    (FileOwner::User(format!("{}:{}", ids[0], ids[1])), ids)
+}
+
+fn ids_of(path: &str) -> [u32; 2] {
+    let facts = std::fs::symlink_metadata(path).unwrap();
+    [facts.uid(), facts.gid()]
+}
+
+#[tokio::test]
+async fn what_is_made_belongs_to_the_user_that_was_asked_for_and_what_was_there_does_not() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let path = |name: &str| text(folder.join(name));
+    let (owner, ids) = other_user();
+    let before = ids_of(&path(""));
+    agent.make_directory(&path("a/b"), Some(owner.clone()), SOON).await.unwrap();
+    assert_eq!([ids_of(&path("a")), ids_of(&path("a/b"))], [ids, ids]);
+    let owned = Some(owner.clone());
+    let file = FileWrite { create_parents: true, owner: owned, ..FileWrite::new(path("a/c/file")) };
+    agent.write_file(file.clone(), b"one".to_vec(), SOON).await.unwrap();
+    assert_eq!([ids_of(&path("a/c")), ids_of(&path("a/c/file"))], [ids, ids]);
+    assert_eq!(ids_of(&path("")), before);
+    // A file is taken over, unless something is added to it.
+    let root = |name: &str| FileWrite::new(path(name));
+    agent.write_file(root("rooted"), b"one".to_vec(), SOON).await.unwrap();
+    let rooted = ids_of(&path("rooted"));
+    let more = FileWrite { append: true, owner: file.owner.clone(), ..root("rooted") };
+    agent.write_file(more, b" two".to_vec(), SOON).await.unwrap();
+    assert_eq!(ids_of(&path("rooted")), rooted);
+    let anew = FileWrite { owner: file.owner.clone(), ..root("rooted") };
+    agent.write_file(anew, b"three".to_vec(), SOON).await.unwrap();
+    assert_eq!(ids_of(&path("rooted")), ids);
+    // And stays whose it is if nobody is named.
+    agent.write_file(root("rooted"), b"four".to_vec(), SOON).await.unwrap();
+    assert_eq!(ids_of(&path("rooted")), ids);
+    let told = agent.stat_file(&path("rooted"), SOON).await.unwrap();
+    let listed = agent.list_files(&path("a/c"), SOON).await.unwrap();
+    assert_eq!([&told.owner, &told.group], [&listed[0].owner, &listed[0].group]);
+    assert!(told.owner.is_some() && told.group.is_some());
+}
+
+#[tokio::test]
+async fn a_user_that_the_guest_does_not_have_is_refused_and_nothing_is_made() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let place = text(folder.join("a/file"));
+    let owner = Some(FileOwner::User("no-such-user".to_owned()));
+    let refused = agent.make_directory(&place, owner.clone(), SOON).await.unwrap_err();
+    assert!(refused.to_string().contains("no user \"no-such-user\""), "{refused}");
+    let file = FileWrite { create_parents: true, owner, ..FileWrite::new(&place) };
+    let refused = agent.write_file(file, b"x".to_vec(), SOON).await.unwrap_err();
+    assert_eq!(code_of(refused), "user_not_found");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_link_in_the_way_of_a_new_directory_is_followed_and_stays_whose_it_is() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let path = |name: &str| text(folder.join(name));
+    let (owner, ids) = other_user();
+    std::fs::create_dir(path("real")).unwrap();
+    symlink(path("real"), path("link")).unwrap();
+    let before = ids_of(&path("real"));
+    agent.make_directory(&path("link/new"), Some(owner.clone()), SOON).await.unwrap();
+    assert_eq!([ids_of(&path("real")), ids_of(&path("real/new"))], [before, ids]);
+    symlink(path("nowhere"), path("broken")).unwrap();
+    agent.make_directory(&path("broken/new"), Some(owner), SOON).await.unwrap_err();
+    assert!(!std::fs::exists(path("nowhere")).unwrap());
 }
 
 async fn next(watch: &mut FileWatch) -> Option<FileChange> {
@@ -255,5 +334,6 @@ async fn an_agent_cannot_name_what_is_elsewhere_or_list_without_end() {
 
 fn entry(name: &str) -> Reply {
     let (name, kind) = (name.to_owned(), "file".to_owned());
-    Reply::Entry { name, kind, bytes: 0, mode: 0, modified_unix_s: i64::MIN }
+    let (owner, group) = (None, None);
+    Reply::Entry { name, kind, bytes: 0, mode: 0, modified_unix_s: i64::MIN, owner, group }
 }

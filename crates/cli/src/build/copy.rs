@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use forkd_api::ExecRequest;
+use forkd_client::FileAttributes;
 use forkd_recipe::{CopiedFile, Copy, Placed};
 use forkd_types::Digest;
 use sha2::{Digest as _, Sha256};
@@ -48,7 +49,7 @@ pub(super) async fn copy(
             false => above(&file.target),
         };
         if !directory.is_empty() && made.insert(directory.to_owned()) {
-            client.make_directory(id, directory).await?;
+            client.make_directory(id, directory, None).await?;
         }
         if file.is_directory {
             continue;
@@ -57,7 +58,9 @@ pub(super) async fn copy(
         let mode = Some(copy.mode.unwrap_or(own_mode));
         let hash = Arc::new(Mutex::new(Sha256::new()));
         let content = Hashed { file: content, hash: Arc::clone(&hash) };
-        let written = client.write_file_from(id, &file.target, mode, (content, length), |_| {});
+        let attributes = FileAttributes { mode, user: None };
+        let content = (content, length);
+        let written = client.write_file_from(id, &file.target, attributes, content, |_| {});
         written.await.with_context(|| format!("copy `{}`", file.source))?;
         let found = hash.lock().unwrap_or_else(PoisonError::into_inner).clone().finalize();
         if described.content != Some(Digest::from_sha256(found.into()))

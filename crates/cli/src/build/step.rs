@@ -16,7 +16,7 @@ pub(super) async fn step(
 ) -> anyhow::Result<()> {
     let settings = &planned.settings;
     if let Some(directory) = &settings.workdir {
-        machine.client.make_directory(&machine.id, directory).await?;
+        machine.client.make_directory(&machine.id, directory, None).await?;
     }
     match &planned.step {
         Step::Run(run) => {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use forkd_client::FileAttributes;
 use serde_json::json;
 
 use crate::console::output;
@@ -22,17 +23,27 @@ use crate::options::place::{Place, Remote};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     forkd cp data.csv sb-0123456789ab:/work/data.csv\n  \
+    forkd cp --user me data.csv sb-0123456789ab:/home/me/data.csv\n  \
     forkd cp sb-0123456789ab:/work/result.json .")]
 pub(crate) struct Options {
     /// What to copy
     source: String,
     /// Where to copy it; a directory gets a file of the same name
     destination: String,
+    /// Make this user of the sandbox own the copy; otherwise root owns new files
+    #[arg(short, long, value_name = "USER[:GROUP]")]
+    user: Option<String>,
 }
 
 pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()> {
     let bytes = match (Place::parse(&options.source), Place::parse(&options.destination)) {
-        (Place::Local(source), Place::Sandbox(to)) => upload(global, &source, to).await?,
+        (Place::Local(source), Place::Sandbox(to)) => {
+            upload(global, &source, to, options.user.as_deref()).await?
+        }
+        (Place::Sandbox(_), Place::Local(_)) if options.user.is_some() => {
+            let text = "--user is for a copy in a sandbox";
+            return Err(Hinted::usage(text, "leave it out: the copy here is yours").into());
+        }
         (Place::Sandbox(from), Place::Local(destination)) => {
             download(global, &from, destination).await?
         }
@@ -49,7 +60,12 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn upload(global: &Global, source: &Path, to: Remote) -> anyhow::Result<u64> {
+async fn upload(
+    global: &Global,
+    source: &Path,
+    to: Remote,
+    user: Option<&str>,
+) -> anyhow::Result<u64> {
     let failed = || format!("read `{}`", source.display());
     let metadata = fs::metadata(source).with_context(failed)?;
     let (content, bytes): (Box<dyn io::Read + Send>, u64) = match metadata.is_file() {
@@ -62,13 +78,14 @@ async fn upload(global: &Global, source: &Path, to: Remote) -> anyhow::Result<u6
         }
     };
     let path = with_name_if_directory(to.path, source.file_name().and_then(|name| name.to_str()));
-    let mode = metadata.permissions().mode() & 0o777;
+    let mode = Some(metadata.permissions().mode() & 0o777);
     let client = connect::client(global).await?;
     // It stays until the guest has written what is sent.
     let bar = Arc::new(Bar::of_bytes(&path, bytes));
     let shown = Arc::clone(&bar);
     let sent = move |count| shown.at(count);
-    client.write_file_from(&to.sandbox, &path, Some(mode), (content, bytes), sent).await?;
+    let attributes = FileAttributes { mode, user };
+    client.write_file_from(&to.sandbox, &path, attributes, (content, bytes), sent).await?;
     Ok(bytes)
 }
 

@@ -5,9 +5,9 @@ use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use forkd_api::{ErrorBody, FieldError, FileEntry};
+use forkd_api::{ErrorBody, FieldError, FileEntry, check_user};
 use forkd_engine::EngineError;
-use forkd_engine::guest::{Depth, FileWrite, WithEntries};
+use forkd_engine::guest::{Depth, FileOwner, FileWrite, WithEntries};
 use forkd_types::limit;
 use futures_util::stream;
 use serde::Deserialize;
@@ -52,6 +52,27 @@ pub(crate) struct WriteQuery {
     /// Permission bits in octal, such as `0644`; those of an existing file stay when absent.
     #[serde(default)]
     mode: Option<String>,
+    /// The user that the file and the new directories belong to, as `USER` or `USER:GROUP`: names
+    /// of the guest or numbers. When absent, they belong to root, and an existing file stays whose
+    /// it was.
+    #[serde(default)]
+    user: Option<String>,
+}
+
+/// Which directory, and whose.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct MakeQuery {
+    /// Absolute path in the sandbox.
+    path: String,
+    /// The user that new directories belong to, as `USER` or `USER:GROUP`; root when absent.
+    #[serde(default)]
+    user: Option<String>,
+}
+
+fn checked_owner(user: Option<String>) -> Result<Option<FileOwner>, FieldError> {
+    check_user(user.as_deref())?;
+    Ok(user.map(FileOwner::User))
 }
 
 fn checked_path(path: String) -> Result<String, FieldError> {
@@ -123,7 +144,8 @@ pub(crate) async fn write(
 ) -> Result<StatusCode, Failure> {
     let path = checked_path(query.path)?;
     let mode = checked_mode(query.mode.as_deref())?;
-    let file = FileWrite { mode, create_parents: true, ..FileWrite::new(path) };
+    let owner = checked_owner(query.user)?;
+    let file = FileWrite { mode, create_parents: true, owner, ..FileWrite::new(path) };
     let account = request.extensions().get::<BodyAccount>().cloned();
     // Also when the client goes away once all of the body has come.
     to_the_end(upload(app, id, file, request.into_body(), account)).await?;
@@ -202,7 +224,7 @@ pub(crate) async fn stat(
 
 /// Creates a directory, and missing ones above it. One that is there is fine.
 #[utoipa::path(post, path = "/v1/sandboxes/{id}/files/mkdir", tag = "sandboxes",
-    params(("id" = String, Path, description = "The sandbox's id"), PathQuery),
+    params(("id" = String, Path, description = "The sandbox's id"), MakeQuery),
     responses((status = 204),
         (status = 400, body = ErrorBody, description = "A field is wrong; the error names it"),
         (status = 404, body = ErrorBody, description = "No such sandbox"),
@@ -211,10 +233,11 @@ pub(crate) async fn stat(
 pub(crate) async fn make_directory(
     app: App,
     SandboxPath(id): SandboxPath,
-    Query(query): Query<PathQuery>,
+    Query(query): Query<MakeQuery>,
 ) -> Result<StatusCode, Failure> {
     let path = checked_path(query.path)?;
-    to_the_end(async move { app.engine.make_directory(&id, &path).await }).await?;
+    let owner = checked_owner(query.user)?;
+    to_the_end(async move { app.engine.make_directory(&id, &path, owner).await }).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

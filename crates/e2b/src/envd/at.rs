@@ -38,7 +38,7 @@ impl At {
 
     /// The home of a user, by default of the image's own.
     pub(crate) async fn home(&self, user: Option<&str>) -> Result<String, Failure> {
-        if let Some(home) = self.shared.homes.get(&self.id).filter(|_| user.is_none()) {
+        if let Some(home) = self.shared.homes.get(&self.id, user) {
             return Ok(home);
         }
         let mut request = ExecRequest::new(["/bin/sh", "-c", "printf %s \"$HOME\""]);
@@ -56,9 +56,7 @@ impl At {
                 failure => return Err(failure),
             },
         };
-        if user.is_none() {
-            self.shared.homes.set(&self.id, &home);
-        }
+        self.shared.homes.set(&self.id, user, &home);
         Ok(home)
     }
 

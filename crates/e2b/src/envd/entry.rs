@@ -24,9 +24,9 @@ fn permissions(kind: FileKind, mode: u32) -> String {
     std::iter::once(first).chain(bits).collect()
 }
 
-/// The entry in an answer. Owner and group are not known, and so not said.
+/// The entry in an answer. Owner and group are said where they are known: of a change they are not.
 pub(super) fn shown(entry: &FileEntry) -> Value {
-    json!({
+    let mut shown = json!({
         "name": entry.name,
         "type": kind_of(entry.kind),
         "path": entry.path,
@@ -34,7 +34,13 @@ pub(super) fn shown(entry: &FileEntry) -> Value {
         "mode": entry.mode & 0o777,
         "permissions": permissions(entry.kind, entry.mode),
         "modifiedTime": humantime::format_rfc3339_seconds(entry.modified_at).to_string(),
-    })
+    });
+    for (name, value) in [("owner", &entry.owner), ("group", &entry.group)] {
+        if let Some(value) = value {
+            shown[name] = json!(value);
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -59,10 +65,14 @@ mod tests {
             bytes: 1 << 60,
             mode: 0o100_600,
             modified_at: UNIX_EPOCH,
+            owner: Some("me".to_owned()),
+            group: None,
         };
         let shown = shown(&entry);
         assert_eq!(shown["size"], "1152921504606846976");
         assert_eq!(shown["mode"], 0o600);
+        assert_eq!(shown["owner"], "me");
+        assert!(shown.get("group").is_none());
         assert_eq!(shown["modifiedTime"], "1970-01-01T00:00:00Z");
     }
 }

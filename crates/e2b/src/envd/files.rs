@@ -14,7 +14,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::at::At;
-use super::place::{for_files, named};
+use super::place::{named, owner_of};
 use super::upload::{self, Packing};
 use crate::failure::{Failure, Kind};
 use crate::shared::now_unix;
@@ -115,7 +115,6 @@ pub(super) async fn answer(at: At, request: Request, has_token: bool) -> Respons
 async fn read(at: &At, uri: &Uri) -> Result<Response, Failure> {
     let query = Query::of(uri)?;
     let user = named(&query.username)?;
-    for_files(user.as_deref())?;
     let said = query.path.ok_or_else(|| Failure::field("path", "is missing"))?;
     let path = at.path(&said, user.as_deref()).await?;
     if at.entry(&path).await?.kind == FileKind::Directory {
@@ -136,7 +135,6 @@ fn text<'a>(headers: &'a HeaderMap, name: &axum::http::HeaderName) -> &'a str {
 async fn write(at: At, request: Request) -> Result<Vec<Value>, Failure> {
     let query = Query::of(request.uri())?;
     let user = named(&query.username)?;
-    for_files(user.as_deref())?;
     let headers = request.headers();
     let is_metadata = |name: &axum::http::HeaderName| name.as_str().starts_with("x-metadata-");
     if headers.keys().any(is_metadata) {
@@ -149,7 +147,7 @@ async fn write(at: At, request: Request) -> Result<Vec<Value>, Failure> {
             let said = query.path.ok_or_else(|| Failure::field("path", "is missing"))?;
             let path = at.path(&said, user.as_deref()).await?;
             let body = request.into_body().into_data_stream();
-            upload::write(&at, &path, body, packing).await?;
+            upload::write(&at, &path, owner_of(user.as_deref()), body, packing).await?;
             Ok(vec![written(&path)])
         }
         "multipart/form-data" => {
@@ -188,7 +186,7 @@ async fn write_parts(
         if paths.len() >= PARTS_MAX {
             return Err(Failure::field("body", &format!("has more than {PARTS_MAX} files")));
         }
-        upload::write(at, &path, part, Packing::None).await?;
+        upload::write(at, &path, owner_of(user), part, Packing::None).await?;
         paths.push(path);
     }
     Ok(paths.iter().map(|path| written(path)).collect())

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::at::At;
 use super::entry::shown;
-use super::place::{for_files, user_of};
+use super::place::{owner_of, user_of};
 use crate::failure::{Failure, Kind};
 
 /// Entries of one answer.
@@ -27,11 +27,9 @@ pub(super) struct AtPath {
 }
 
 impl At {
-    /// The path that a call means. Files are reached as the superuser.
+    /// The path that a call means.
     pub(super) async fn file(&self, headers: &HeaderMap, said: &str) -> Result<String, Failure> {
-        let user = user_of(headers)?;
-        for_files(user.as_deref())?;
-        self.path(said, user.as_deref()).await
+        self.path(said, user_of(headers)?.as_deref()).await
     }
 
     pub(super) async fn entry(&self, path: &str) -> Result<FileEntry, Failure> {
@@ -92,7 +90,8 @@ pub(super) async fn make(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Va
         Err(failure) if failure.kind == Kind::NotFound => {}
         Err(failure) => return Err(failure),
     }
-    at.shared.engine.make_directory(&at.id, &path).await?;
+    let owner = owner_of(user_of(headers)?.as_deref());
+    at.shared.engine.make_directory(&at.id, &path, Some(owner)).await?;
     Ok(one(&at.entry(&path).await?))
 }
 
@@ -102,7 +101,8 @@ pub(super) async fn rename(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<
     let to = at.file(headers, &ask.destination).await?;
     at.entry(&from).await?;
     if let Some((above, _)) = to.rsplit_once('/').filter(|(above, _)| !above.is_empty()) {
-        at.shared.engine.make_directory(&at.id, above).await?;
+        let owner = owner_of(user_of(headers)?.as_deref());
+        at.shared.engine.make_directory(&at.id, above, Some(owner)).await?;
     }
     let mut request = ExecRequest::new(["mv", "-f", "-T", "--", &from, &to]);
     request.user = Some("0".to_owned());

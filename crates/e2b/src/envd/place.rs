@@ -7,6 +7,7 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use forkd_engine::guest::FileOwner;
 use forkd_types::SandboxId;
 
 use crate::failure::{Failure, Kind};
@@ -15,21 +16,22 @@ use crate::failure::{Failure, Kind};
 const HOMES_MAX: usize = 4096;
 const USER_CHARS_MAX: usize = 64;
 
-/// The home of each sandbox's default user, once it was asked for.
+/// The homes of users in sandboxes, once they were asked for; without a name the image's own user.
 #[derive(Debug, Default)]
-pub(crate) struct Homes(Mutex<HashMap<SandboxId, String>>);
+pub(crate) struct Homes(Mutex<HashMap<(SandboxId, Option<String>), String>>);
 
 impl Homes {
-    pub(super) fn get(&self, id: &SandboxId) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    pub(super) fn get(&self, id: &SandboxId, user: Option<&str>) -> Option<String> {
+        let key = (id.clone(), user.map(str::to_owned));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
     }
 
-    pub(super) fn set(&self, id: &SandboxId, home: &str) {
+    pub(super) fn set(&self, id: &SandboxId, user: Option<&str>, home: &str) {
         let mut homes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if homes.len() >= HOMES_MAX {
             homes.clear();
         }
-        homes.insert(id.clone(), home.to_owned());
+        homes.insert((id.clone(), user.map(str::to_owned)), home.to_owned());
     }
 }
 
@@ -56,12 +58,12 @@ pub(super) fn named(user: &str) -> Result<Option<String>, Failure> {
     Ok(Some(user.to_owned()))
 }
 
-/// Files are reached as the superuser. To act there as another user would give what that user may
-/// not have.
-pub(super) fn for_files(user: Option<&str>) -> Result<(), Failure> {
+/// Whose a file is that this user makes. As in E2B, files are reached as the superuser, and what is
+/// new is given to the user.
+pub(super) fn owner_of(user: Option<&str>) -> FileOwner {
     match user {
-        None | Some("root") => Ok(()),
-        Some(_) => Err(Failure::field("user", "forkd reaches files as `root` alone; leave it out")),
+        None => FileOwner::Image,
+        Some(name) => FileOwner::User(name.to_owned()),
     }
 }
 
@@ -118,7 +120,17 @@ mod tests {
         let bearer = HeaderMap::from_iter([(AUTHORIZATION, "Bearer x".parse().unwrap())]);
         assert_eq!(user_of(&bearer).unwrap_err().kind, Kind::Unauthenticated);
         assert!(named("root:wheel").is_err());
-        assert!(for_files(Some("nobody")).is_err());
-        assert!(for_files(Some("root")).is_ok());
+        assert_eq!(owner_of(Some("me")), FileOwner::User("me".to_owned()));
+        assert_eq!(owner_of(None), FileOwner::Image);
+    }
+
+    #[test]
+    fn each_user_of_a_sandbox_has_a_home() {
+        let (homes, id) = (Homes::default(), SandboxId::random());
+        homes.set(&id, None, "/home/user");
+        homes.set(&id, Some("root"), "/root");
+        assert_eq!(homes.get(&id, None).as_deref(), Some("/home/user"));
+        assert_eq!(homes.get(&id, Some("root")).as_deref(), Some("/root"));
+        assert_eq!(homes.get(&id, Some("me")), None);
     }
 }

@@ -7,7 +7,7 @@ use forkd_vmm::KeptOutput;
 
 use crate::guest::{
     Cell, CellEvent, CellRequest, Context, Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest,
-    FileContent, FileEntry, FileReader, FileWatch, FileWrite, KeptChanges, Pulse, Usage,
+    FileContent, FileEntry, FileOwner, FileReader, FileWatch, FileWrite, KeptChanges, Pulse, Usage,
     WithEntries,
 };
 use crate::sandboxes::InUse;
@@ -220,13 +220,19 @@ impl Engine {
         sandbox.explain(sandbox.agent()?.remove_file(path, depth, FILE_DEADLINE).await).await
     }
 
-    /// Creates a directory of a sandbox, and missing ones above it.
+    /// Creates a directory of a sandbox, and missing ones above it, which belong to `owner` or to
+    /// the superuser.
     ///
     /// # Errors
     /// See [`EngineError`].
-    pub async fn make_directory(&self, id: &SandboxId, path: &str) -> Result<(), EngineError> {
+    pub async fn make_directory(
+        &self,
+        id: &SandboxId,
+        path: &str,
+        owner: Option<FileOwner>,
+    ) -> Result<(), EngineError> {
         let sandbox = self.used(id)?;
-        sandbox.explain(sandbox.agent()?.make_directory(path, FILE_DEADLINE).await).await
+        sandbox.explain(sandbox.agent()?.make_directory(path, owner, FILE_DEADLINE).await).await
     }
 
     /// Follows changes in a sandbox's file system.

@@ -163,6 +163,8 @@ fn answer(guests: &Guests, request: Request, written: &mut u64) -> Reply {
             bytes: 0,
             mode: 0o755,
             modified_unix_s: 0,
+            owner: None,
+            group: None,
         },
         Request::AskUsage {} => Reply::Usage {
             cpus: 2,

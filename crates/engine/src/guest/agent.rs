@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use forkd_protocol::{HookReport, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request};
+use forkd_protocol::{FileOwner, HookReport, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request};
 use tokio::net::UnixStream;
 
 use super::GuestError;
@@ -69,13 +69,17 @@ pub struct FileWrite {
     pub append: bool,
     /// Create missing directories above it.
     pub create_parents: bool,
+    /// To whom the file belongs, and the directories that are created. Without it they are the
+    /// superuser's, and a file that is replaced stays whose it was.
+    pub owner: Option<FileOwner>,
 }
 
 impl FileWrite {
     /// Replaces or creates the file at `path`.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
-        Self { path: path.into(), mode: None, append: false, create_parents: false }
+        let path = path.into();
+        Self { path, mode: None, append: false, create_parents: false, owner: None }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forkd_protocol::{ChangedEntry, Reply, Request, credit_cost};
+use forkd_protocol::{ChangedEntry, FileOwner, Reply, Request, credit_cost};
 use tokio::sync::mpsc;
 
 use super::call::{Call, Deadline, InputPiece};
@@ -39,6 +39,10 @@ pub struct FileEntry {
     pub mode: u32,
     /// When its content was changed last; the epoch when that was before.
     pub modified_at: SystemTime,
+    /// The user that it belongs to, a name or a number. None of a change, and from older agents.
+    pub owner: Option<String>,
+    /// The group, likewise.
+    pub group: Option<String>,
 }
 
 /// What is written to a file.
@@ -180,8 +184,8 @@ impl GuestAgent {
         within: Duration,
     ) -> Result<(), GuestError> {
         let mut call = self.call("write file", Deadline::since_progress(within))?;
-        let FileWrite { path, mode, append, create_parents } = file;
-        call.begin(&Request::WriteFile { path, mode, append, create_parents })?;
+        let FileWrite { path, mode, append, create_parents, owner } = file;
+        call.begin(&Request::WriteFile { path, mode, append, create_parents, owner })?;
         match content.into() {
             FileContent::Whole(content) => call.set_input(content),
             FileContent::Pieces(source) => call.open_input(source),
@@ -246,11 +250,11 @@ impl GuestAgent {
         let output_credit = call.window();
         call.begin(&Request::StatFile { path: path.to_owned(), output_credit })?;
         match call.next().await? {
-            Reply::Entry { name: _, kind, bytes, mode, modified_unix_s } => {
+            Reply::Entry { name: _, kind, bytes, mode, modified_unix_s, owner, group } => {
                 call.finish();
                 // We know the name; the guest's is not needed.
                 let entry = known(name_of(path), &kind, bytes, mode, modified_unix_s);
-                Ok(FileEntry { path: path.to_owned(), ..entry })
+                Ok(FileEntry { path: path.to_owned(), owner, group, ..entry })
             }
             other => Err(call.unexpected(&other)),
         }
@@ -271,12 +275,18 @@ impl GuestAgent {
         self.ask_done("remove file", request, within).await
     }
 
-    /// Creates a directory, and missing ones above it. One that is there is fine.
+    /// Creates a directory, and missing ones above it, which belong to `owner` or to the superuser.
+    /// One that is there is fine.
     ///
     /// # Errors
     /// See [`GuestError`].
-    pub async fn make_directory(&self, path: &str, within: Duration) -> Result<(), GuestError> {
-        let request = Request::MakeDirectory { path: path.to_owned() };
+    pub async fn make_directory(
+        &self,
+        path: &str,
+        owner: Option<FileOwner>,
+        within: Duration,
+    ) -> Result<(), GuestError> {
+        let request = Request::MakeDirectory { path: path.to_owned(), owner };
         self.ask_done("make directory", request, within).await
     }
 
@@ -328,8 +338,9 @@ fn entry(call: &Call, reply: Reply) -> Result<FileEntry, GuestError> {
         {
             Err(GuestError::unexpected("list files", "name"))
         }
-        Reply::Entry { name, kind, bytes, mode, modified_unix_s } => {
-            Ok(known(name, &kind, bytes, mode, modified_unix_s))
+        Reply::Entry { name, kind, bytes, mode, modified_unix_s, owner, group } => {
+            let entry = known(name, &kind, bytes, mode, modified_unix_s);
+            Ok(FileEntry { owner, group, ..entry })
         }
         other => Err(call.unexpected(&other)),
     }
@@ -350,5 +361,6 @@ fn known(name: String, kind: &str, bytes: u64, mode: u32, modified_unix_s: i64) 
     };
     let since = Duration::from_secs(u64::try_from(modified_unix_s).unwrap_or(0));
     let modified_at = UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH);
-    FileEntry { name, path: String::new(), kind, bytes, mode: mode & 0o7777, modified_at }
+    let (path, mode, owner, group) = (String::new(), mode & 0o7777, None, None);
+    FileEntry { name, path, kind, bytes, mode, modified_at, owner, group }
 }

@@ -46,7 +46,9 @@ pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
 pub use files::{
     Depth, FileChange, FileContent, FileEntry, FileKind, FileWatch, ToldChange, WithEntries,
 };
-pub use forkd_protocol::{EVAL_PARTS_BYTES_MAX, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX};
+pub use forkd_protocol::{
+    EVAL_PARTS_BYTES_MAX, FileOwner, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX,
+};
 pub use kept_watch::KeptChanges;
 pub use parts::{DISPLAYS_BYTES_MAX, DISPLAYS_MAX, EvalPart};
 pub use ports::ListeningPort;

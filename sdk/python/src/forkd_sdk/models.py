@@ -260,6 +260,14 @@ class FileEntry:
     size_bytes: int
     """Size of a file's content."""
 
+    group: str | None = None
+    """The group that it belongs to, told as the owner is."""
+
+    owner: str | None = None
+    """The user that it belongs to: a name of the guest, or a number where there is none. Absent
+    from guests of an older forkd.
+    """
+
 
 KnownFileKind: TypeAlias = Literal["file", "directory", "symlink", "other"]
 """The words of `FileKind` that this version knows."""

@@ -602,8 +602,9 @@ export function writeFile(
   file: string,
   content: Content,
   mode: number | undefined,
+  user: string | undefined,
 ): Call<void> {
-  const query = given({ path: file, mode: mode?.toString(8).padStart(4, "0") });
+  const query = given({ path: file, mode: mode?.toString(8).padStart(4, "0"), user });
   return { method: "PUT", path: ofFiles(id), parse: nothing, query, content, headers: BYTES };
 }
 
@@ -622,8 +623,8 @@ export function statFile(id: string, file: string): Call<models.FileEntry> {
   return { method: "GET", path: ofFiles(id, "stat"), parse, query: { path: file } };
 }
 
-export function makeDir(id: string, file: string): Call<void> {
-  const query = { path: file };
+export function makeDir(id: string, file: string, user: string | undefined): Call<void> {
+  const query = given({ path: file, user });
   return { method: "POST", path: ofFiles(id, "mkdir"), parse: nothing, query };
 }
 

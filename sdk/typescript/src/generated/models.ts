@@ -152,6 +152,13 @@ export interface FileEntry {
   readonly path: string;
   /** Size of a file's content. */
   readonly sizeBytes: number;
+  /** The group that it belongs to, told as the owner is. */
+  readonly group?: string | undefined;
+  /**
+   * The user that it belongs to: a name of the guest, or a number where there is none. Absent from
+   * guests of an older forkd.
+   */
+  readonly owner?: string | undefined;
 }
 
 /** The words of `FileKind` that this version knows. */
@@ -732,6 +739,8 @@ export const readFileEntry: Reader<FileEntry> = object("FileEntry", {
   name: needed("name", text),
   path: needed("path", text),
   sizeBytes: needed("size_bytes", number),
+  group: perhaps("group", text),
+  owner: perhaps("owner", text),
 });
 
 export const readHeaderRule: Reader<HeaderRule> = object("HeaderRule", {

@@ -55,6 +55,9 @@ enum What {
     Mkdir {
         /// SANDBOX:/PATH
         directory: Remote,
+        /// Make this user of the sandbox own new directories; otherwise root owns them
+        #[arg(short, long, value_name = "USER[:GROUP]")]
+        user: Option<String>,
     },
     /// Remove a file, a symbolic link or a directory
     Rm {
@@ -80,8 +83,9 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
                 output::bytes(&piece)?;
             }
         }
-        What::Mkdir { directory } => {
-            client.make_directory(&directory.sandbox, &directory.path).await?;
+        What::Mkdir { directory, user } => {
+            let Remote { sandbox, path } = &directory;
+            client.make_directory(sandbox, path, user.as_deref()).await?;
             done(global, "made", &directory)?;
         }
         What::Rm { path, recursive } => {
@@ -109,6 +113,7 @@ async fn list(global: &Global, client: &Client, directory: &Remote) -> anyhow::R
         ("NAME", Align::Left),
         ("KIND", Align::Left),
         ("MODE", Align::Left),
+        ("OWNER", Align::Left),
         ("SIZE", Align::Right),
         ("CHANGED", Align::Right),
     ]);
@@ -118,13 +123,22 @@ async fn list(global: &Global, client: &Client, directory: &Remote) -> anyhow::R
         table.row([
             report::printable_line(&entry.name),
             entry.kind.to_string(),
-            entry.mode,
+            entry.mode.clone(),
+            owner(&entry),
             size,
             // A guest's clock may be ahead of ours.
             output::age(entry.modified_at_unix),
         ]);
     }
     table.print("the directory is empty")
+}
+
+/// The user and the group, or a dash for what is not known.
+fn owner(entry: &FileEntry) -> String {
+    match (&entry.owner, &entry.group) {
+        (Some(owner), Some(group)) => report::printable_line(&format!("{owner}:{group}")),
+        _ => "-".to_owned(),
+    }
 }
 
 fn show(global: &Global, entry: &FileEntry) -> anyhow::Result<()> {
@@ -136,6 +150,7 @@ fn show(global: &Global, entry: &FileEntry) -> anyhow::Result<()> {
         ("path", report::printable_line(&entry.path)),
         ("kind", entry.kind.to_string()),
         ("mode", entry.mode.clone()),
+        ("owner", owner(entry)),
         ("size", format!("{} ({})", output::size(entry.size_bytes), entry.size_bytes)),
         ("changed", humantime::format_rfc3339_seconds(changed).to_string()),
     ])

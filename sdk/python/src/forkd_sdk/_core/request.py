@@ -527,9 +527,11 @@ def stream_file(sandbox_id: str, path: str) -> Call[None]:
     return Call("GET", _files(sandbox_id), nothing, params=params)
 
 
-def write_file(sandbox_id: str, path: str, content: Content, mode: int | None) -> Call[None]:
+def write_file(
+    sandbox_id: str, path: str, content: Content, mode: int | None, user: str | None
+) -> Call[None]:
     """PUT /v1/sandboxes/:id/files."""
-    params = {"path": path} | ({} if mode is None else {"mode": f"{mode:04o}"})
+    params = {"path": path} | ({} if mode is None else {"mode": f"{mode:04o}"}) | _of_user(user)
     headers = {"content-type": "application/octet-stream"}
     return Call("PUT", _files(sandbox_id), nothing, params=params, content=content, headers=headers)
 
@@ -550,9 +552,14 @@ def stat_file(sandbox_id: str, path: str) -> Call[models.FileEntry]:
     return Call("GET", _files(sandbox_id, "stat"), one(models.FileEntry), params={"path": path})
 
 
-def make_dir(sandbox_id: str, path: str) -> Call[None]:
+def make_dir(sandbox_id: str, path: str, user: str | None) -> Call[None]:
     """POST /v1/sandboxes/:id/files/mkdir."""
-    return Call("POST", _files(sandbox_id, "mkdir"), nothing, params={"path": path})
+    params = {"path": path} | _of_user(user)
+    return Call("POST", _files(sandbox_id, "mkdir"), nothing, params=params)
+
+
+def _of_user(user: str | None) -> dict[str, str]:
+    return {} if user is None else {"user": user}
 
 
 def watch_files(sandbox_id: str, path: str, *, recursive: bool) -> Call[None]:

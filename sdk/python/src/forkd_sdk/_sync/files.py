@@ -44,21 +44,23 @@ class Files:
         data: str | Content,
         *,
         mode: int | None = None,
+        user: str | None = None,
     ) -> None:
         """Writes a file: all of it or nothing. Missing directories above it are made.
 
         `data` is text, bytes, an open file or an iterable of pieces; `mode` are permission bits
-        such as `0o755`.
+        such as `0o755`. The file belongs to `user`, as `USER` or `USER:GROUP`: names of the guest
+        or numbers. Without it a new file belongs to root.
         """
         content = data.encode() if isinstance(data, str) else data
-        self._transport.send(request.write_file(self._id, path, content, mode))
+        self._transport.send(request.write_file(self._id, path, content, mode, user))
 
     def list(self, path: str) -> list[models.FileEntry]:
         """What is in a directory."""
         return self._transport.send(request.list_files(self._id, path))
 
     def stat(self, path: str) -> models.FileEntry:
-        """What kind of file it is, and its size, permissions and time."""
+        """What kind of file it is, and its size, permissions, owner and time."""
         return self._transport.send(request.stat_file(self._id, path))
 
     def exists(self, path: str) -> bool:
@@ -69,9 +71,9 @@ class Files:
         """Removes a file, or with `recursive` a directory and all in it."""
         self._transport.send(request.remove_file(self._id, path, recursive=recursive))
 
-    def make_dir(self, path: str) -> None:
-        """Makes a directory and those above it."""
-        self._transport.send(request.make_dir(self._id, path))
+    def make_dir(self, path: str, *, user: str | None = None) -> None:
+        """Makes a directory and those above it. New ones belong to `user`, or to root."""
+        self._transport.send(request.make_dir(self._id, path, user))
 
     def watch(self, path: str, *, recursive: bool = False) -> Stream[FileChange]:
         """What happens to the files in a directory, from the `with` line on."""
