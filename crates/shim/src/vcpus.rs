@@ -33,6 +33,9 @@ const KVM_RUN: libc::c_ulong = 0xae80;
 /// As many holds are told apart.
 const NUMBERS: u32 = u32::MAX >> 1;
 
+/// Every waiter. The kernel takes the number as a signed one, and wakes one if it is negative.
+const ALL: u32 = i32::MAX.cast_unsigned();
+
 /// For the threads to stand still: they sleep when they are told to.
 const ARRIVE_MAX: Duration = Duration::from_millis(500);
 
@@ -86,7 +89,7 @@ pub(crate) fn release_one(thread: u32) -> Result<(), Errno> {
     FREE.store(thread, Ordering::SeqCst);
     let freed = HELD
         .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| (held != 0).then_some(held | 1));
-    futex::wake(&HELD, futex::Flags::PRIVATE, u32::MAX).ok();
+    futex::wake(&HELD, futex::Flags::PRIVATE, ALL).ok();
     freed.map(drop).map_err(|_| Errno::TIMEDOUT)
 }
 
@@ -95,7 +98,7 @@ fn end(number: u32) -> bool {
     let ended = HELD.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| {
         (held >> 1 == number).then_some(0)
     });
-    futex::wake(&HELD, futex::Flags::PRIVATE, u32::MAX).ok();
+    futex::wake(&HELD, futex::Flags::PRIVATE, ALL).ok();
     ended.is_ok()
 }
 
@@ -108,7 +111,7 @@ fn wait_for_release() {
         return;
     }
     ARRIVED.fetch_add(1, Ordering::SeqCst);
-    futex::wake(&ARRIVED, futex::Flags::PRIVATE, u32::MAX).ok();
+    futex::wake(&ARRIVED, futex::Flags::PRIVATE, ALL).ok();
     let until = Instant::now() + HOLD_MAX;
     loop {
         let held = HELD.load(Ordering::SeqCst);
@@ -217,6 +220,15 @@ mod tests {
         number.recv().unwrap()
     }
 
+    /// Ends the threads that count, also when a test fails: its scope waits for them.
+    struct End<'a>(&'a AtomicBool);
+
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
     fn moves(count: &AtomicU32) -> bool {
         let before = count.load(Ordering::SeqCst);
         thread::sleep(Duration::from_millis(50));
@@ -228,6 +240,7 @@ mod tests {
         let _turn = TURN.lock().unwrap();
         let (count, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
+            let _end = End(&is_over);
             let number = counting(scope, &count, &is_over);
             for _ in 0..20 {
                 hold(&[number]).unwrap();
@@ -235,7 +248,6 @@ mod tests {
                 release().unwrap();
                 assert!(moves(&count));
             }
-            is_over.store(true, Ordering::SeqCst);
         });
         assert_eq!(release(), Err(Errno::TIMEDOUT), "nothing is held");
     }
@@ -246,6 +258,7 @@ mod tests {
         let counts = [AtomicU32::new(0), AtomicU32::new(0)];
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
+            let _end = End(&is_over);
             let [first, second] = counts.each_ref().map(|count| counting(scope, count, &is_over));
             for _ in 0..20 {
                 hold(&[first, second]).unwrap();
@@ -255,7 +268,6 @@ mod tests {
                 release().unwrap();
                 assert!(moves(&counts[1]));
             }
-            is_over.store(true, Ordering::SeqCst);
             assert_eq!(release_one(second), Err(Errno::TIMEDOUT), "nothing is held");
         });
     }
@@ -265,13 +277,13 @@ mod tests {
         let _turn = TURN.lock().unwrap();
         let (count, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
+            let _end = End(&is_over);
             let number = counting(scope, &count, &is_over);
             let begun = Instant::now();
             hold(&[number]).unwrap();
             while !moves(&count) {}
             assert!(begun.elapsed() >= HOLD_MAX);
             assert_eq!(release(), Err(Errno::TIMEDOUT));
-            is_over.store(true, Ordering::SeqCst);
         });
     }
 

@@ -30,9 +30,6 @@ pub(crate) const KERNEL: &str = "emulated machine: kernel";
 /// Everything in the machine is slow enough by itself, and tests of other tiers run beside it: it
 /// goes first where that is permitted.
 const NICENESS: &str = "-15";
-/// RAM of the machine: its guests and their snapshots live in it.
-const MEMORY_MIB: u32 = 3072;
-
 /// What the machine takes for time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clock {
@@ -51,7 +48,7 @@ pub(crate) fn machine(host: &KvmHost, payload: &Path, console: &Path, clock: Clo
     qemu.args(clock.options());
     // One: with two, emulated at the same time, the machine's kernel panicked or its guests hung
     // in two runs of three.
-    qemu.args(["-smp", "1", "-m", &MEMORY_MIB.to_string()]);
+    qemu.args(["-smp", "1", "-m", &clock.memory_mib().to_string()]);
     qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
     qemu.arg("-kernel").arg(&host.kernel).arg("-initrd").arg(&host.initramfs);
     qemu.args(["-append", &command_line(clock)]);
@@ -71,6 +68,15 @@ pub(crate) fn machine(host: &KvmHost, payload: &Path, console: &Path, clock: Clo
 }
 
 impl Clock {
+    /// RAM of the machine: its guests and their snapshots live in it. What is counted is a hundred
+    /// branches of one guest, of 1.5 GiB too.
+    fn memory_mib(self) -> u32 {
+        match self {
+            Self::Host => 3072,
+            Self::Instructions => 8192,
+        }
+    }
+
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::Host => &["-accel", "tcg,thread=multi", "-cpu", "EPYC,+svm,+npt"],
