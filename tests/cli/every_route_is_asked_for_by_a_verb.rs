@@ -99,6 +99,19 @@ fn files(forkd: &Forkd, id: &str) {
     assert!(back.stdout == content, "another content");
     assert_eq!(forkd.json(&["file", "stat", &at("/srv/a/b/large")])["size_bytes"], 3_000_000);
     assert_eq!(forkd.ok(&["file", "ls", "-q", &at("/srv/a/b")]), "large");
+    forkd.ok(&["file", "mkdir", "--user", "4242:4343", &at("/srv/theirs/sub")]);
+    let copied = at("/srv/theirs/sub/file");
+    forkd.ok(&["cp", "--user", "4242:4343", local.to_str().unwrap(), &copied]);
+    for path in ["/srv/theirs", "/srv/theirs/sub", "/srv/theirs/sub/file"] {
+        let told = forkd.json(&["file", "stat", &at(path)]);
+        assert_eq!((&told["owner"], &told["group"]), (&"4242".into(), &"4343".into()), "{told}");
+    }
+    let listed = forkd.ok(&["file", "ls", &at("/srv/theirs/sub")]);
+    assert!(listed.contains("4242:4343"), "{listed}");
+    let (errors, _) = forkd.refused(&["cp", "-u", "nobody-here", local.to_str().unwrap(), &copied]);
+    assert!(errors.contains("no user \"nobody-here\""), "{errors}");
+    let (errors, code) = forkd.refused(&["cp", "-u", "4242", &copied, local.to_str().unwrap()]);
+    assert!(errors.contains("hint: leave it out") && code == 2, "{errors}");
     let (errors, _) = forkd.refused(&["file", "rm", &at("/srv/a")]);
     assert!(errors.contains("/srv/a") && errors.contains("hint:"), "{errors}");
     forkd.ok(&["file", "rm", "-r", &at("/srv/a")]);

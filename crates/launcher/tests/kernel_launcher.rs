@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use command_fds::CommandFdExt as _;
 use forkd_launcher::{
     Access, Bind, Descriptor, Ids, Job, LaunchError, Launcher, LauncherConfig, Mounted, OwnIds,
     Setup, needed_by,
@@ -240,4 +241,44 @@ fn a_step_that_is_left_out_is_not_taken(root: &TempDir) {
     };
     assert_eq!(privileges(&["abstract_sockets"]), "NoNewPrivs:\t1");
     assert_eq!(privileges(&["abstract_sockets", "no_new_privileges"]), "NoNewPrivs:\t0");
+}
+
+const LAUNCHES: usize = 200;
+/// About what a daemon with some sandboxes holds.
+const HELD_BYTES: usize = 64 << 20;
+
+/// Half of them take less, and nine in ten.
+fn percentiles(mut times: Vec<Duration>) -> [Duration; 2] {
+    times.sort();
+    [times[times.len() / 2], times[times.len() * 9 / 10]]
+}
+
+/// Prints both, from the request until the program was executed.
+#[test]
+#[ignore = "it compares times, which say something on a quiet machine only"]
+fn a_launch_beside_a_fork_of_this_process() {
+    let root = TempDir::new().unwrap();
+    let launcher = launcher(&root);
+    let held = std::hint::black_box(vec![1_u8; HELD_BYTES]);
+    let (mut launches, mut forks) = (Vec::new(), Vec::new());
+    for _ in 0..LAUNCHES {
+        let job = job(&launcher);
+        let begun = Instant::now();
+        let pid = launch(&launcher, job).unwrap();
+        launches.push(begun.elapsed());
+        end(pid);
+        let mut command = std::process::Command::new("sleep");
+        command.arg("1000");
+        // With descriptors to be passed on, the library forks.
+        command.fd_mappings(Vec::new()).unwrap();
+        let begun = Instant::now();
+        let mut child = command.spawn().unwrap();
+        forks.push(begun.elapsed());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    drop(held);
+    println!("p50 and p90 of {LAUNCHES}, {} MiB held:", HELD_BYTES >> 20);
+    println!("launcher, confined: {:?}", percentiles(launches));
+    println!("fork and exec, plain: {:?}", percentiles(forks));
 }
