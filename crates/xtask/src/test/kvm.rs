@@ -29,10 +29,12 @@ use crate::workspace::Workspace;
 
 /// Test programs and which of their tests run: those whose names hold one of the words. The rest
 /// takes too long here and does not depend on the accelerator.
-const PROGRAMS: [(&str, &[&str]); 3] = [
+const PROGRAMS: [(&str, &[&str]); 4] = [
     ("vm_kvm", &["--ignored"]),
     // The emulated vCPUs of Debian 12's QEMU take turns.
     ("vm_hazards", &["programs_on_two_vcpus_wait"]),
+    // Without KVM there is nothing to try out.
+    ("vm_isolation", &["vmm_that_tries_kvm_out"]),
     (
         "vm_branch",
         &[
