@@ -29,6 +29,10 @@ ITEMS: Sequence[tuple[str, str, str, int]] = (
     ("of it, `resume`", "branch", "resume", 256),
     ("`seal`, while the guest runs", "branch", "seal", 256),
     ("pause of the 90th to 100th branch", "branch_late", "window", 256),
+    ("child of a template of 1.5 GiB, from one that is fitted", "start_fitted", "all", 1536),
+    ("**pause of a branch of 1.5 GiB**", "branch", "window", 1536),
+    ("of it, `protect`", "branch", "protect", 1536),
+    ("pause of the 90th to 100th branch of 1.5 GiB", "branch_late", "window", 1536),
 )
 # Of a row that a later version counts, in a table of an earlier one.
 NOT_COUNTED = "not counted"
@@ -68,7 +72,8 @@ def table(cells: Mapping[str, Cell]) -> str:
     said = f"""An idle child has {private[0]} MiB of its own on the first, {private[1]} MiB on the
     second."""
     what = """Millions of instructions, median (least to most) of five starts, and of eleven
-    branches of one source; `python` of 256 MiB with a disk, one vCPU:"""
+    branches of one source; `python` with a disk, one vCPU, and 256 MiB where nothing else is
+    said:"""
     return f"""\
 {prose(what)}
 
