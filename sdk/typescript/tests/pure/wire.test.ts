@@ -114,10 +114,11 @@ test("as long as something comes nothing is over", async () => {
       if (left > 0) return;
       clearInterval(timer);
       answer.end();
-    }, 60);
+    }, 250);
   });
+  // All of it takes longer than the limit; a busy machine may hold up a piece for a while.
   for (const address of addresses) {
-    assert.equal(await transport(address).send(call({ timeoutSecs: 0.3 })), "......");
+    assert.equal(await transport(address).send(call({ timeoutSecs: 1.2 })), "......");
   }
 });
 
