@@ -286,7 +286,9 @@ mod tests {
                     looked += 1;
                     release().unwrap();
                 }
-                counts.iter().for_each(|count| drop(time_until_it_moves(count)));
+                for count in &counts {
+                    time_until_it_moves(count);
+                }
             }
             // If one is woken of all that wait, three times of four it is another, and the first
             // moves when the hold ends by itself. A busy machine may be late now and then.
