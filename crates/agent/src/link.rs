@@ -39,7 +39,7 @@ impl Backoff {
 /// and a write wait.
 pub(crate) struct PortLink {
     port: File,
-    name: String,
+    device: Option<String>,
 }
 
 impl PortLink {
@@ -50,9 +50,11 @@ impl PortLink {
         loop {
             match find_port(name) {
                 Some(port) => {
+                    let device = std::fs::read_link(port.path().join("device")).ok();
+                    let device = device.and_then(|it| Some(it.file_name()?.to_str()?.to_owned()));
                     let file = Path::new("/dev").join(port.file_name());
                     let port = OpenOptions::new().read(true).write(true).open(file)?;
-                    return Ok(Self { port, name: name.to_owned() });
+                    return Ok(Self { port, device });
                 }
                 None if start.elapsed() > within => return Err(io::ErrorKind::NotFound.into()),
                 None => backoff.sleep(),
@@ -61,9 +63,8 @@ impl PortLink {
     }
 
     /// The device that the port belongs to, such as `virtio0`.
-    pub(crate) fn device(&self) -> Option<String> {
-        let device = std::fs::read_link(find_port(&self.name)?.path().join("device")).ok()?;
-        Some(device.file_name()?.to_string_lossy().into_owned())
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.device.as_deref()
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn run() -> ExitCode {
     match PortLink::open(forkd_protocol::PORT_NAME, PORT_WAIT) {
         Ok(link) => {
             let device = link.device().ok_or(io::ErrorKind::NotFound.into());
-            if let Err(error) = device.and_then(|device| interrupts::send_to_first_cpu(&device)) {
+            if let Err(error) = device.and_then(interrupts::send_to_first_cpu) {
                 log::failure(&format!("interrupt of the port: {error}"));
             }
             log::note("ready");

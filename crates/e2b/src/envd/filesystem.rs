@@ -32,6 +32,12 @@ impl At {
         self.path(said, user_of(headers)?.as_deref()).await
     }
 
+    /// Makes a directory for the user that a call names.
+    async fn make_directory(&self, headers: &HeaderMap, path: &str) -> Result<(), Failure> {
+        let owner = owner_of(user_of(headers)?.as_deref());
+        Ok(self.shared.engine.make_directory(&self.id, path, Some(owner)).await?)
+    }
+
     pub(super) async fn entry(&self, path: &str) -> Result<FileEntry, Failure> {
         Ok(self.shared.engine.stat_file(&self.id, path).await?)
     }
@@ -90,8 +96,7 @@ pub(super) async fn make(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Va
         Err(failure) if failure.kind == Kind::NotFound => {}
         Err(failure) => return Err(failure),
     }
-    let owner = owner_of(user_of(headers)?.as_deref());
-    at.shared.engine.make_directory(&at.id, &path, Some(owner)).await?;
+    at.make_directory(headers, &path).await?;
     Ok(one(&at.entry(&path).await?))
 }
 
@@ -101,8 +106,7 @@ pub(super) async fn rename(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<
     let to = at.file(headers, &ask.destination).await?;
     at.entry(&from).await?;
     if let Some((above, _)) = to.rsplit_once('/').filter(|(above, _)| !above.is_empty()) {
-        let owner = owner_of(user_of(headers)?.as_deref());
-        at.shared.engine.make_directory(&at.id, above, Some(owner)).await?;
+        at.make_directory(headers, above).await?;
     }
     let mut request = ExecRequest::new(["mv", "-f", "-T", "--", &from, &to]);
     request.user = Some("0".to_owned());

@@ -350,8 +350,7 @@ impl Vm for QemuVm {
     }
 }
 
-/// The thread of an emulated vCPU, as the VMM's own namespace numbers it.
-/// The threads in which the vCPUs run.
+/// The threads in which the vCPUs run, as the VMM's own namespace numbers them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct VcpuThreads {
     /// Those that emulate: perhaps one for all vCPUs.
