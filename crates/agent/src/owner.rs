@@ -55,9 +55,14 @@ pub(crate) fn make_directories(path: &Path, owner: Option<Owner>) -> io::Result<
     let Some(owner) = owner else { return std::fs::create_dir_all(path) };
     let is_there = |path: &&Path| path.is_dir();
     let above = path.ancestors().find(is_there).ok_or(io::ErrorKind::NotFound)?;
+    let missing = path.strip_prefix(above).map_err(|_| io::ErrorKind::InvalidInput)?;
+    make_below(above, missing, owner)
+}
+
+/// Makes what is missing below a directory. None of it may be a link by now.
+fn make_below(above: &Path, missing: &Path, owner: Owner) -> io::Result<()> {
     let open = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
     let mut folder = openat(CWD, above, open, Mode::empty())?;
-    let missing = path.strip_prefix(above).map_err(|_| io::ErrorKind::InvalidInput)?;
     for name in missing.components().map(|part| part.as_os_str()) {
         let made = mkdirat(&folder, name, Mode::from_bits_truncate(DIRECTORY_MODE));
         folder = openat(&folder, name, open | OFlags::NOFOLLOW, Mode::empty())?;
@@ -89,5 +94,27 @@ impl Names {
     pub(crate) fn of(&self, facts: &Metadata) -> [String; 2] {
         [(&self.users, facts.uid()), (&self.groups, facts.gid())]
             .map(|(names, id)| names.get(&id).cloned().unwrap_or_else(|| id.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_link_that_came_in_the_way_meanwhile_is_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let place = |name: &str| root.path().join(name);
+        fs::create_dir(place("real")).unwrap();
+        let facts = fs::metadata(place("real")).unwrap();
+        let owner = Owner { id: facts.uid(), group: facts.gid() };
+        std::os::unix::fs::symlink(place("real"), place("link")).unwrap();
+        make_below(root.path(), Path::new("link/new"), owner).unwrap_err();
+        assert!(!place("real/new").exists());
+        // A directory that came meanwhile is as good as one of ours.
+        make_below(root.path(), Path::new("real/new"), owner).unwrap();
+        assert!(place("real/new").is_dir());
     }
 }
