@@ -20,7 +20,7 @@ const TOOL: u32 = 0;
 const GATEWAY: u32 = 1;
 const PROBE: u32 = 2;
 /// How many of these there are.
-const OF_NO_SANDBOX: u32 = 3;
+pub(crate) const OF_NO_SANDBOX: u32 = 3;
 
 // Among so many, a free one is drawn soon.
 const _: () = assert!(SUBORDINATE_IDS_MIN as usize >= 2 * limit::SANDBOXES_MAX);

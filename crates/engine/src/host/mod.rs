@@ -42,6 +42,8 @@ pub(crate) use identity::{
 };
 pub(crate) use image::Image;
 pub(crate) use images::Images;
+#[cfg(test)]
+pub(crate) use isolation::OF_NO_SANDBOX;
 pub(crate) use isolation::Users;
 pub(crate) use memory::is_short_of_memory;
 pub use memory::{MEMORY_COMFORTABLE, available_memory};

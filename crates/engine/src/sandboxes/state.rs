@@ -216,3 +216,40 @@ fn remove_directory(path: &std::path::Path) {
         tracing::warn!(path = %path.display(), %error, "cannot remove a VM's directory");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forkd_launcher::{IdRange, OwnIds, SubordinateIds};
+    use forkd_store::StoreFiles;
+
+    use super::*;
+    use crate::host::OF_NO_SANDBOX;
+    use crate::snapshots::Catalog;
+
+    /// Sandboxes whose VMMs have so many users. They are higher than anybody's on a host.
+    fn with_users(count: u32, directory: &std::path::Path) -> Arc<Sandboxes> {
+        let range = IdRange { first: 4_294_000_000, count: OF_NO_SANDBOX + count };
+        let users = Users::of(OwnIds::Subordinate(SubordinateIds { users: range, groups: range }));
+        let files = StoreFiles::open(directory, &directory.join("hot")).unwrap();
+        let registry = Arc::new(Registry::open(&files.registry()).unwrap());
+        let state = files.state().to_owned();
+        let events = EventLog::new();
+        let catalog = Catalog::new(Arc::clone(&registry), Vec::new(), state, Arc::clone(&events));
+        let files = Arc::new(Files::new(files, Arc::new(catalog), None));
+        Sandboxes::new(Limits::default(), events, registry, files, directory.join("run"), users)
+    }
+
+    #[test]
+    fn each_id_that_is_reserved_has_a_user_of_its_own_until_it_is_given_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let sandboxes = with_users(8, directory.path());
+        let user_of = |id: &ReservedId| sandboxes.users.of_vmm(id.id()).unwrap().user;
+        let mut reserved: Vec<ReservedId> = (0..8).map(|_| sandboxes.reserve_id()).collect();
+        let users: BTreeSet<u32> = reserved.iter().map(user_of).collect();
+        assert_eq!(users.len(), 8, "{users:?}");
+        // Of eight one is free again, and is found.
+        let given_back = user_of(&reserved[3]);
+        reserved.remove(3);
+        assert_eq!(user_of(&sandboxes.reserve_id()), given_back);
+    }
+}
