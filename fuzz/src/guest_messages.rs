@@ -88,6 +88,7 @@ pub(crate) fn replies() -> Vec<Reply> {
             modified_unix_s: -1,
             owner: Some(text()),
             group: None,
+            attributes: [("user.a".to_owned(), text())].into(),
         },
         Reply::Done {},
     ]

@@ -11,6 +11,7 @@ from e2b import (
     AuthenticationException,
     CommandExitException,
     FileType,
+    InvalidArgumentException,
     NotFoundException,
     PtySize,
     Sandbox,
@@ -105,6 +106,32 @@ def files(sandbox):
     except NotFoundException:
         pass
     users_files(sandbox)
+    metadata_of_files(sandbox)
+
+
+def metadata_of_files(sandbox):
+    fs, said = sandbox.files, {"Author": "me & you", "empty": ""}
+    kept = {"author": "me & you", "empty": ""}
+    written = fs.write("/root/kept/one", "1", metadata=said)
+    assert written.metadata == kept, written
+    several = fs.write_files([{"path": f"/root/kept/{n}", "data": n} for n in "23"], metadata=said)
+    assert [entry.metadata for entry in several] == [kept, kept], several
+    assert fs.get_info("/root/kept/one").metadata == kept
+    listed = {entry.name: entry.metadata for entry in fs.list("/root/kept")}
+    assert listed == {"one": kept, "2": kept, "3": kept}, listed
+    assert fs.rename("/root/kept/2", "/root/kept/two").metadata == kept
+    shown = "import os; print(os.getxattr('/root/kept/two', 'user.e2b.author').decode())"
+    assert sandbox.commands.run(f'python3 -c "{shown}"').stdout == "me & you\n"
+    # What is written over has what was said last.
+    assert fs.write("/root/kept/one", "2").metadata is None
+    assert fs.get_info("/root/kept/one").metadata is None
+    for wrong in ({"k" * 247: "v"}, {"k": "v" * 4096}):
+        try:
+            fs.write("/root/kept/one", "3", metadata=wrong)
+            raise AssertionError("metadata that cannot be kept must raise")
+        except InvalidArgumentException:
+            pass
+    assert fs.read("/root/kept/one") == "2"
 
 
 def users_files(sandbox):

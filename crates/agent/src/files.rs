@@ -6,10 +6,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forkd_protocol::{DATA_BYTES_MAX, FileOwner, Reply, code};
+use forkd_protocol::{Attributes, DATA_BYTES_MAX, FileOwner, Reply, code};
 use rustix::fs::OFlags;
 
 use crate::active::{Active, Input, Refusal};
+use crate::attributes;
 use crate::owner::{Owner, make_directories};
 
 /// Permission bits of a new file when the host names none.
@@ -39,6 +40,7 @@ pub(crate) struct WriteSpec {
     pub(crate) append: bool,
     pub(crate) create_parents: bool,
     pub(crate) owner: Option<FileOwner>,
+    pub(crate) attributes: Attributes,
 }
 
 /// Sends a file, then reports the end or what went wrong.
@@ -160,6 +162,7 @@ impl Target {
             if let (None, Some(owner)) = (&existing, owner) {
                 owner.take(&file)?;
             }
+            attributes::set(&file, &spec.attributes)?;
             return Ok(Self { file, rename: None });
         }
         let number = TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed);
@@ -178,6 +181,7 @@ impl Target {
         }
         let mode = spec.mode.or(old_mode).unwrap_or(MODE_DEFAULT) & 0o7777;
         target.file.set_permissions(Permissions::from_mode(mode))?;
+        attributes::set(&target.file, &spec.attributes)?;
         Ok(target)
     }
 

@@ -23,6 +23,7 @@
 //! connection after the other on a Unix socket and changes nothing on the machine.
 
 mod active;
+mod attributes;
 mod environment;
 mod eval;
 mod exec;

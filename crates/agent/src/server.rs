@@ -469,11 +469,16 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         Request::ReadFile { path, offset, length, output_credit: _ } => {
             files::read(active, &files::ReadSpec { path, offset, length });
         }
-        Request::WriteFile { path, mode, append, create_parents, owner } => {
-            files::write(active, &files::WriteSpec { path, mode, append, create_parents, owner });
+        Request::WriteFile { path, mode, append, create_parents, owner, attributes } => {
+            let spec = files::WriteSpec { path, mode, append, create_parents, owner, attributes };
+            files::write(active, &spec);
         }
-        Request::ListFiles { path, output_credit: _ } => tree::list(active, &path),
-        Request::StatFile { path, output_credit: _ } => tree::stat(active, &path),
+        Request::ListFiles { path, attributes, output_credit: _ } => {
+            tree::list(active, &path, attributes.as_deref());
+        }
+        Request::StatFile { path, attributes, output_credit: _ } => {
+            tree::stat(active, &path, attributes.as_deref());
+        }
         Request::RemoveFile { path, recursive } => tree::remove(active, &path, recursive),
         Request::MakeDirectory { path, owner } => {
             tree::make_directory(active, &path, owner.as_ref());

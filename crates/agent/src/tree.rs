@@ -7,19 +7,21 @@ use std::path::Path;
 use forkd_protocol::{ChangedEntry, FileOwner, Reply, code};
 
 use crate::active::{Active, Refusal};
+use crate::attributes;
 use crate::files::{absolute, cancelled, refuse};
 use crate::owner::{Names, Owner, make_directories};
 
-/// Sends all entries of a directory, then the end or what went wrong.
-pub(crate) fn list(active: &Active, path: &str) {
-    finish(active, send_entries(active, path));
+/// Sends all entries of a directory, then the end or what went wrong. `attributes` are told whose
+/// names begin so.
+pub(crate) fn list(active: &Active, path: &str, attributes: Option<&str>) {
+    finish(active, send_entries(active, path, attributes));
 }
 
 /// Sends what a path is, or what went wrong.
-pub(crate) fn stat(active: &Active, path: &str) {
+pub(crate) fn stat(active: &Active, path: &str, attributes: Option<&str>) {
     let result = absolute(path).and_then(|path| {
         let facts = std::fs::symlink_metadata(path).map_err(|error| refuse(path, &error))?;
-        Ok(entry(path, &facts, &Names::read()))
+        Ok(entry(path, &facts, &Names::read(), attributes))
     });
     match result {
         Ok(entry) => drop(active.send_when_allowed(&entry)),
@@ -62,7 +64,7 @@ fn finish(active: &Active, result: Result<(), Refusal>) {
     active.send(&last, || {});
 }
 
-fn send_entries(active: &Active, path: &str) -> Result<(), Refusal> {
+fn send_entries(active: &Active, path: &str, attributes: Option<&str>) -> Result<(), Refusal> {
     let path = absolute(path)?;
     let fail = |error: std::io::Error| refuse(path, &error);
     let names = Names::read();
@@ -70,18 +72,19 @@ fn send_entries(active: &Active, path: &str) -> Result<(), Refusal> {
         let found = found.map_err(fail)?.path();
         // What has vanished meanwhile is not in the directory.
         let Ok(facts) = std::fs::symlink_metadata(&found) else { continue };
-        if !active.send_when_allowed(&entry(&found, &facts, &names)) {
+        if !active.send_when_allowed(&entry(&found, &facts, &names, attributes)) {
             return Err(cancelled(path));
         }
     }
     Ok(())
 }
 
-fn entry(path: &Path, facts: &Metadata, names: &Names) -> Reply {
+fn entry(path: &Path, facts: &Metadata, names: &Names, wanted: Option<&str>) -> Reply {
     let ChangedEntry { kind, bytes, mode, modified_unix_s } = changed_entry(facts);
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let [owner, group] = names.of(facts).map(Some);
-    Reply::Entry { name, kind, bytes, mode, modified_unix_s, owner, group }
+    let attributes = wanted.map(|prefix| attributes::get(path, prefix)).unwrap_or_default();
+    Reply::Entry { name, kind, bytes, mode, modified_unix_s, owner, group, attributes }
 }
 
 /// What is at a path, without its name.

@@ -6,7 +6,8 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::frame::{FrameError, encode_frame};
-use crate::message::{Reply, Request};
+use crate::reply::Reply;
+use crate::request::Request;
 
 /// Deepest nesting that is read. Our messages need six levels; the rest is room for fields of newer
 /// senders. Without a bound a frame of nothing but nesting would exhaust the stack.

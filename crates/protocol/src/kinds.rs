@@ -1,6 +1,7 @@
 //! The words of all kinds of messages, in the order of their declaration.
 
-use crate::message::{Reply, Request};
+use crate::reply::Reply;
+use crate::request::Request;
 
 impl Request {
     /// Every kind that this build knows, as written on the wire.

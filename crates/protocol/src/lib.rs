@@ -44,19 +44,21 @@ mod codec;
 mod frame;
 mod kinds;
 mod limit;
-mod message;
 mod part;
+mod reply;
 mod reply_size;
+mod request;
 
 pub use codec::{DecodeError, decode_reply, decode_request, encode_reply, encode_request};
 pub use frame::{DELIMITER, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, MAGIC, encode_frame};
 pub use limit::{
-    CONTEXTS_MAX, CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX, EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX,
-    INPUT_WINDOW_BYTES, KEPT_MAX, KEPT_NAME_BYTES_MAX, KEPT_RECORD_BYTES_MAX, OUTPUT_WINDOW_BYTES,
-    REQUESTS_MAX, TEXT_BYTES_MAX, WATCHES_KEPT_MAX,
+    ATTRIBUTES_BYTES_MAX, CONTEXTS_MAX, CREDIT_OVERHEAD_BYTES, DATA_BYTES_MAX,
+    EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX, INPUT_WINDOW_BYTES, KEPT_MAX, KEPT_NAME_BYTES_MAX,
+    KEPT_RECORD_BYTES_MAX, OUTPUT_WINDOW_BYTES, REQUESTS_MAX, TEXT_BYTES_MAX, WATCHES_KEPT_MAX,
 };
-pub use message::{Reply, Request};
-pub use part::{ChangedEntry, EvalContext, EvalException, FileOwner, HookReport, Keep};
+pub use part::{Attributes, ChangedEntry, EvalContext, EvalException, FileOwner, HookReport, Keep};
+pub use reply::Reply;
+pub use request::Request;
 
 /// Oldest protocol version that this build understands.
 pub const PROTOCOL_MIN: u32 = 1;

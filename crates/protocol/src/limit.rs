@@ -33,6 +33,9 @@ pub const KEPT_NAME_BYTES_MAX: usize = 128;
 /// Longest record of a kept program, in bytes.
 pub const KEPT_RECORD_BYTES_MAX: usize = 16 * 1024;
 
+/// Names and values of the extended attributes that are told of one file, in bytes.
+pub const ATTRIBUTES_BYTES_MAX: usize = 8 * 1024;
+
 /// Most bytes that the forms of one value may have in all, with their media types.
 pub const EVAL_PARTS_BYTES_MAX: usize = 4 * 1024 * 1024;
 

@@ -1,6 +1,11 @@
 //! What messages are made of. As in messages, a field is never renamed or reused.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+/// Extended attributes of a file (`xattr(7)`): values by their whole names, as in `user.comment`.
+pub type Attributes = BTreeMap<String, String>;
 
 /// What a program or a watch is kept under.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,10 @@
 //! What a reply takes: credit for its payload, memory for the rest.
 
-use crate::message::Reply;
 use crate::part::{EvalContext, HookReport};
+use crate::reply::Reply;
+
+/// What one more extended attribute costs besides its texts, in bytes: short ones cost memory too.
+const ATTRIBUTE_OVERHEAD: usize = 64;
 
 impl Reply {
     /// Bytes of payload, for the replies that consume credit.
@@ -12,9 +15,13 @@ impl Reply {
                 Some(data.len())
             }
             Self::EvalPart { mime, data, .. } => Some(mime.len() + data.len()),
-            Self::Entry { name, kind, owner, group, .. } => {
+            Self::Entry { name, kind, owner, group, attributes, .. } => {
                 let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-                Some(name.len() + kind.len() + of(owner) + of(group))
+                let attributes: usize = attributes
+                    .iter()
+                    .map(|(name, value)| name.len() + value.len() + ATTRIBUTE_OVERHEAD)
+                    .sum();
+                Some(name.len() + kind.len() + of(owner) + of(group) + attributes)
             }
             Self::Change { kind, path, from, entry } => {
                 let more = from.as_ref().map_or(0, String::len);

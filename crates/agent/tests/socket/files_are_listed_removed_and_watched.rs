@@ -3,7 +3,7 @@
 //! agent in a directory of its own, and one that breaks the rules. What would break it: a watch
 //! that is confirmed before it is set, a directory that is made and filled before it is watched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::raw::{Raw, client_of_raw_agent};
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{
-    Depth, FileChange, FileKind, FileOwner, FileWatch, FileWrite, GuestError, OUTPUT_BYTES_MAX,
-    WithEntries,
+    Depth, FileChange, FileKind, FileLook, FileOwner, FileWatch, FileWrite, GuestError,
+    OUTPUT_BYTES_MAX, WithEntries,
 };
 use forkd_protocol::{Reply, Request};
 
@@ -69,6 +69,34 @@ async fn a_directory_is_listed_by_name_and_told_what_each_is() {
 }
 
 #[tokio::test]
+async fn attributes_are_those_of_the_last_write_and_are_told_when_asked_for() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let path = text(folder.join("a"));
+    let of = |value: &str| BTreeMap::from([("user.x.one".to_owned(), value.to_owned())]);
+    let write = |attributes| FileWrite { attributes, ..FileWrite::new(path.clone()) };
+    let look = FileLook { path: &path, attributes: Some("user.x.") };
+    let other = FileLook { path: &path, attributes: Some("user.y.") };
+    agent.write_file(write(of("1")), b"one".to_vec(), SOON).await.unwrap();
+    let above = text(folder);
+    let listed = FileLook { path: &above, ..look };
+    assert_eq!(agent.stat_file(look, SOON).await.unwrap().attributes, of("1"));
+    assert_eq!(agent.list_files(listed, SOON).await.unwrap()[0].attributes, of("1"));
+    assert_eq!(agent.stat_file(other, SOON).await.unwrap().attributes, BTreeMap::new());
+    assert_eq!(agent.stat_file(&path, SOON).await.unwrap().attributes, BTreeMap::new());
+    let more = FileWrite { append: true, ..write(of("2")) };
+    agent.write_file(more, b" two".to_vec(), SOON).await.unwrap();
+    assert_eq!(agent.stat_file(look, SOON).await.unwrap().attributes, of("2"));
+    agent.write_file(write(BTreeMap::new()), b"three".to_vec(), SOON).await.unwrap();
+    assert_eq!(agent.stat_file(look, SOON).await.unwrap().attributes, BTreeMap::new());
+    // The kernel knows no such name: the file stays as it was.
+    let wrong = write(BTreeMap::from([("nowhere.one".to_owned(), "1".to_owned())]));
+    let refused = agent.write_file(wrong, b"four".to_vec(), SOON).await.unwrap_err();
+    assert_eq!(code_of(refused), "file_failed");
+    assert_eq!(std::fs::read(&path).unwrap(), b"three");
+}
+
+#[tokio::test]
 async fn a_directory_of_more_than_a_window_of_credit_is_listed_whole() {
     let local = LocalAgent::start();
     let (agent, folder) = (local.greet().await, folder(&local));
@@ -89,7 +117,8 @@ async fn no_more_entries_are_sent_than_the_host_allows() {
     let mut raw = Raw::new(local.stream().await);
     raw.hello(1).await;
     // Enough for two.
-    raw.ask(2, &Request::ListFiles { path: text(folder), output_credit: 1100 }).await;
+    raw.ask(2, &Request::ListFiles { path: text(folder), attributes: None, output_credit: 1100 })
+        .await;
     for _ in 0..2 {
         assert!(matches!(raw.reply().await, (2, Reply::Entry { .. })));
     }
@@ -334,6 +363,15 @@ async fn an_agent_cannot_name_what_is_elsewhere_or_list_without_end() {
 
 fn entry(name: &str) -> Reply {
     let (name, kind) = (name.to_owned(), "file".to_owned());
-    let (owner, group) = (None, None);
-    Reply::Entry { name, kind, bytes: 0, mode: 0, modified_unix_s: i64::MIN, owner, group }
+    let (owner, group, attributes) = (None, None, BTreeMap::new());
+    Reply::Entry {
+        name,
+        kind,
+        bytes: 0,
+        mode: 0,
+        modified_unix_s: i64::MIN,
+        owner,
+        group,
+        attributes,
+    }
 }

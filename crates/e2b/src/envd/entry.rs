@@ -3,6 +3,8 @@
 use forkd_engine::guest::{FileEntry, FileKind};
 use serde_json::{Value, json};
 
+use super::metadata;
+
 const fn kind_of(kind: FileKind) -> &'static str {
     match kind {
         FileKind::File => "FILE_TYPE_FILE",
@@ -24,7 +26,8 @@ fn permissions(kind: FileKind, mode: u32) -> String {
     std::iter::once(first).chain(bits).collect()
 }
 
-/// The entry in an answer. Owner and group are said where they are known: of a change they are not.
+/// The entry in an answer. Owner, group and metadata are said where they are known: of a change
+/// they are not.
 pub(super) fn shown(entry: &FileEntry) -> Value {
     let mut shown = json!({
         "name": entry.name,
@@ -39,6 +42,9 @@ pub(super) fn shown(entry: &FileEntry) -> Value {
         if let Some(value) = value {
             shown[name] = json!(value);
         }
+    }
+    if let Some(metadata) = metadata::shown(&entry.attributes) {
+        shown["metadata"] = metadata;
     }
     shown
 }
@@ -67,12 +73,14 @@ mod tests {
             modified_at: UNIX_EPOCH,
             owner: Some("me".to_owned()),
             group: None,
+            attributes: [("user.e2b.a".to_owned(), "b".to_owned())].into(),
         };
         let shown = shown(&entry);
         assert_eq!(shown["size"], "1152921504606846976");
         assert_eq!(shown["mode"], 0o600);
         assert_eq!(shown["owner"], "me");
         assert!(shown.get("group").is_none());
+        assert_eq!(shown["metadata"], json!({"a": "b"}));
         assert_eq!(shown["modifiedTime"], "1970-01-01T00:00:00Z");
     }
 }

@@ -8,13 +8,15 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse as _, Response};
 use forkd_engine::EngineError;
-use forkd_engine::guest::FileKind;
+use forkd_engine::guest::{Attributes, FileKind, FileOwner, FileWrite};
 use forkd_types::limit;
 use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::at::At;
+use super::metadata;
 use super::place::{named, owner_of};
+use super::unread::Unread;
 use super::upload::{self, Packing};
 use crate::failure::{Failure, Kind};
 use crate::shared::now_unix;
@@ -97,19 +99,29 @@ fn permit(at: &At, request: &Request) -> Result<(), Failure> {
 }
 
 pub(super) async fn answer(at: At, request: Request, has_token: bool) -> Response {
-    if !has_token && let Err(failure) = permit(&at, &request) {
-        return failure.into_response();
+    let (request, unread) = Unread::of(request);
+    match done(at, request, has_token).await {
+        Ok(response) => response,
+        Err(failure) => {
+            unread.skip().await;
+            failure.into_response()
+        }
     }
-    let done = match request.method().clone() {
+}
+
+async fn done(at: At, request: Request, has_token: bool) -> Result<Response, Failure> {
+    if !has_token {
+        permit(&at, &request)?;
+    }
+    match request.method().clone() {
         Method::GET => {
             let uri = request.uri().clone();
             drop(request);
             read(&at, &uri).await
         }
-        Method::POST => write(at, request).await.map(|entries| Json(entries).into_response()),
+        Method::POST => Ok(Json(write(at, request).await?).into_response()),
         _ => Err(Failure::new(Kind::InvalidArgument, "a file is read with GET, written with POST")),
-    };
-    done.unwrap_or_else(Failure::into_response)
+    }
 }
 
 async fn read(at: &At, uri: &Uri) -> Result<Response, Failure> {
@@ -136,10 +148,7 @@ async fn write(at: At, request: Request) -> Result<Vec<Value>, Failure> {
     let query = Query::of(request.uri())?;
     let user = named(&query.username)?;
     let headers = request.headers();
-    let is_metadata = |name: &axum::http::HeaderName| name.as_str().starts_with("x-metadata-");
-    if headers.keys().any(is_metadata) {
-        return Err(Failure::not_done("metadata"));
-    }
+    let new = New { owner: owner_of(user.as_deref()), metadata: metadata::of(headers)? };
     let kind = text(headers, &CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
     match kind {
         "application/octet-stream" => {
@@ -147,13 +156,13 @@ async fn write(at: At, request: Request) -> Result<Vec<Value>, Failure> {
             let said = query.path.ok_or_else(|| Failure::field("path", "is missing"))?;
             let path = at.path(&said, user.as_deref()).await?;
             let body = request.into_body().into_data_stream();
-            upload::write(&at, &path, owner_of(user.as_deref()), body, packing).await?;
-            Ok(vec![written(&path)])
+            upload::write(&at, new.file(&path), body, packing).await?;
+            Ok(vec![new.written(&at, &path).await?])
         }
         "multipart/form-data" => {
             let parts = Multipart::from_request(request, &()).await;
             let parts = parts.map_err(|error| Failure::field("body", &error.body_text()))?;
-            write_parts(&at, parts, query.path, user.as_deref()).await
+            write_parts(&at, parts, query.path, user.as_deref(), &new).await
         }
         _ => Err(Failure::field("Content-Type", "must be octets or form data")),
     }
@@ -164,6 +173,7 @@ async fn write_parts(
     mut parts: Multipart,
     named: Option<String>,
     user: Option<&str>,
+    new: &New,
 ) -> Result<Vec<Value>, Failure> {
     let broken = |error: axum::extract::multipart::MultipartError| {
         Failure::field("body", &error.body_text())
@@ -186,15 +196,42 @@ async fn write_parts(
         if paths.len() >= PARTS_MAX {
             return Err(Failure::field("body", &format!("has more than {PARTS_MAX} files")));
         }
-        upload::write(at, &path, owner_of(user), part, Packing::None).await?;
+        upload::write(at, new.file(&path), part, Packing::None).await?;
         paths.push(path);
     }
-    Ok(paths.iter().map(|path| written(path)).collect())
+    let mut all = Vec::new();
+    for path in &paths {
+        all.push(new.written(at, path).await?);
+    }
+    Ok(all)
 }
 
-fn written(path: &str) -> Value {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    json!({"path": path, "name": name, "type": "file"})
+/// What all files of an upload are given.
+struct New {
+    owner: FileOwner,
+    metadata: Attributes,
+}
+
+impl New {
+    fn file(&self, path: &str) -> FileWrite {
+        let (owner, attributes) = (Some(self.owner.clone()), self.metadata.clone());
+        FileWrite { create_parents: true, owner, attributes, ..FileWrite::new(path) }
+    }
+
+    /// What is said of a file that is written.
+    async fn written(&self, at: &At, path: &str) -> Result<Value, Failure> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let mut written = json!({"path": path, "name": name, "type": "file"});
+        if let Some(shown) = metadata::shown(&self.metadata) {
+            let entry = at.entry(path).await?;
+            // What is behind a link is not looked at.
+            if entry.kind == FileKind::File && entry.attributes.is_empty() {
+                return Err(metadata::not_kept(path));
+            }
+            written["metadata"] = shown;
+        }
+        Ok(written)
+    }
 }
 
 #[cfg(test)]

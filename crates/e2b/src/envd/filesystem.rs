@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use forkd_engine::guest::{Depth, ExecRequest, FileEntry, FileKind};
+use forkd_engine::guest::{Depth, ExecRequest, FileEntry, FileKind, FileLook};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::at::At;
 use super::entry::shown;
+use super::metadata;
 use super::place::{owner_of, user_of};
 use crate::failure::{Failure, Kind};
 
@@ -39,8 +40,12 @@ impl At {
     }
 
     pub(super) async fn entry(&self, path: &str) -> Result<FileEntry, Failure> {
-        Ok(self.shared.engine.stat_file(&self.id, path).await?)
+        Ok(self.shared.engine.stat_file(&self.id, with_metadata(path)).await?)
     }
+}
+
+fn with_metadata(path: &str) -> FileLook<'_> {
+    FileLook { path, attributes: Some(metadata::PREFIX) }
 }
 
 fn one(entry: &FileEntry) -> Value {
@@ -82,7 +87,7 @@ pub(super) async fn list(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Va
 
 /// What is in a directory, the first last.
 async fn listed(at: &At, path: &str, depth: u32) -> Result<Vec<(FileEntry, u32)>, Failure> {
-    let entries = at.shared.engine.list_files(&at.id, path).await?;
+    let entries = at.shared.engine.list_files(&at.id, with_metadata(path)).await?;
     Ok(entries.into_iter().rev().map(|entry| (entry, depth)).collect())
 }
 

@@ -6,9 +6,11 @@ mod entry;
 pub(crate) mod files;
 mod filesystem;
 mod input;
+mod metadata;
 pub(crate) mod place;
 mod process;
 mod said;
+mod unread;
 mod upload;
 mod watch;
 

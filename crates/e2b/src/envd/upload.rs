@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use axum::body::Bytes;
 use flate2::write::GzDecoder;
-use forkd_engine::guest::{FileContent, FileOwner, FileWrite, InputPiece};
+use forkd_engine::guest::{FileContent, FileWrite, InputPiece};
 use forkd_types::limit;
 use futures_util::{Stream, StreamExt as _};
 use tokio::sync::mpsc;
@@ -36,12 +36,10 @@ impl Packing {
     }
 }
 
-/// Writes `body` to a file, which belongs to `owner`. One that breaks off leaves the file as it
-/// was.
+/// Writes `body` to a file. One that breaks off leaves the file as it was.
 pub(super) async fn write<S, E>(
     at: &At,
-    path: &str,
-    owner: FileOwner,
+    file: FileWrite,
     body: S,
     packing: Packing,
 ) -> Result<(), Failure>
@@ -50,8 +48,6 @@ where
     E: std::fmt::Display,
 {
     let (pieces, source) = mpsc::channel(1);
-    let owner = Some(owner);
-    let file = FileWrite { create_parents: true, owner, ..FileWrite::new(path) };
     let (engine, id) = (at.shared.engine.clone(), at.id.clone());
     // Of its own: what has come whole is written although the client goes away.
     let written =

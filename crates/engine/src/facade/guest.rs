@@ -7,8 +7,8 @@ use forkd_vmm::KeptOutput;
 
 use crate::guest::{
     Cell, CellEvent, CellRequest, Context, Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest,
-    FileContent, FileEntry, FileOwner, FileReader, FileWatch, FileWrite, KeptChanges, Pulse, Usage,
-    WithEntries,
+    FileContent, FileEntry, FileLook, FileOwner, FileReader, FileWatch, FileWrite, KeptChanges,
+    Pulse, Usage, WithEntries,
 };
 use crate::sandboxes::InUse;
 use crate::{Engine, EngineError};
@@ -191,19 +191,23 @@ impl Engine {
     pub async fn list_files(
         &self,
         id: &SandboxId,
-        path: &str,
+        look: impl Into<FileLook<'_>>,
     ) -> Result<Vec<FileEntry>, EngineError> {
         let sandbox = self.used(id)?;
-        sandbox.explain(sandbox.agent()?.list_files(path, FILE_DEADLINE).await).await
+        sandbox.explain(sandbox.agent()?.list_files(look, FILE_DEADLINE).await).await
     }
 
     /// What a path in a sandbox is.
     ///
     /// # Errors
     /// See [`EngineError`].
-    pub async fn stat_file(&self, id: &SandboxId, path: &str) -> Result<FileEntry, EngineError> {
+    pub async fn stat_file(
+        &self,
+        id: &SandboxId,
+        look: impl Into<FileLook<'_>>,
+    ) -> Result<FileEntry, EngineError> {
         let sandbox = self.used(id)?;
-        sandbox.explain(sandbox.agent()?.stat_file(path, FILE_DEADLINE).await).await
+        sandbox.explain(sandbox.agent()?.stat_file(look, FILE_DEADLINE).await).await
     }
 
     /// Removes a file, a symbolic link or a directory of a sandbox.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forkd_protocol::{
-    ChangedEntry, FrameDecoder, INPUT_WINDOW_BYTES, PROTOCOL_MAX, Reply, Request, code,
+    Attributes, ChangedEntry, FrameDecoder, INPUT_WINDOW_BYTES, PROTOCOL_MAX, Reply, Request, code,
     credit_cost, decode_request, encode_reply,
 };
 
@@ -165,6 +165,7 @@ fn answer(guests: &Guests, request: Request, written: &mut u64) -> Reply {
             modified_unix_s: 0,
             owner: None,
             group: None,
+            attributes: Attributes::new(),
         },
         Request::AskUsage {} => Reply::Usage {
             cpus: 2,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use forkd_protocol::{FileOwner, HookReport, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request};
+use forkd_protocol::{
+    Attributes, FileOwner, HookReport, PROTOCOL_MAX, PROTOCOL_MIN, Reply, Request,
+};
 use tokio::net::UnixStream;
 
 use super::GuestError;
@@ -72,6 +74,8 @@ pub struct FileWrite {
     /// To whom the file belongs, and the directories that are created. Without it they are the
     /// superuser's, and a file that is replaced stays whose it was.
     pub owner: Option<FileOwner>,
+    /// Extended attributes that the file gets, by their whole names. Older agents do not look.
+    pub attributes: Attributes,
 }
 
 impl FileWrite {
@@ -79,7 +83,8 @@ impl FileWrite {
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
         let path = path.into();
-        Self { path, mode: None, append: false, create_parents: false, owner: None }
+        let (owner, attributes) = (None, Attributes::new());
+        Self { path, mode: None, append: false, create_parents: false, owner, attributes }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forkd_protocol::{ChangedEntry, FileOwner, Reply, Request, credit_cost};
+use forkd_protocol::{Attributes, ChangedEntry, FileOwner, Reply, Request, credit_cost};
 use tokio::sync::mpsc;
 
 use super::call::{Call, Deadline, InputPiece};
@@ -43,6 +43,29 @@ pub struct FileEntry {
     pub owner: Option<String>,
     /// The group, likewise.
     pub group: Option<String>,
+    /// Extended attributes that were asked for.
+    pub attributes: Attributes,
+}
+
+/// What is looked at. A path alone is enough.
+#[derive(Debug, Clone, Copy)]
+pub struct FileLook<'a> {
+    /// Absolute path.
+    pub path: &'a str,
+    /// Extended attributes whose names begin so are told. Older agents tell none.
+    pub attributes: Option<&'a str>,
+}
+
+impl<'a> From<&'a str> for FileLook<'a> {
+    fn from(path: &'a str) -> Self {
+        Self { path, attributes: None }
+    }
+}
+
+impl<'a> From<&'a String> for FileLook<'a> {
+    fn from(path: &'a String) -> Self {
+        path.as_str().into()
+    }
 }
 
 /// What is written to a file.
@@ -184,8 +207,9 @@ impl GuestAgent {
         within: Duration,
     ) -> Result<(), GuestError> {
         let mut call = self.call("write file", Deadline::since_progress(within))?;
-        let FileWrite { path, mode, append, create_parents, owner } = file;
-        call.begin(&Request::WriteFile { path, mode, append, create_parents, owner })?;
+        let FileWrite { path, mode, append, create_parents, owner, attributes } = file;
+        let request = Request::WriteFile { path, mode, append, create_parents, owner, attributes };
+        call.begin(&request)?;
         match content.into() {
             FileContent::Whole(content) => call.set_input(content),
             FileContent::Pieces(source) => call.open_input(source),
@@ -210,12 +234,14 @@ impl GuestAgent {
     /// See [`GuestError`].
     pub async fn list_files(
         &self,
-        path: &str,
+        look: impl Into<FileLook<'_>>,
         within: Duration,
     ) -> Result<Vec<FileEntry>, GuestError> {
+        let FileLook { path, attributes } = look.into();
+        let attributes = attributes.map(str::to_owned);
         let mut call = self.call("list files", Deadline::after(within))?;
         let output_credit = call.window();
-        call.begin(&Request::ListFiles { path: path.to_owned(), output_credit })?;
+        call.begin(&Request::ListFiles { path: path.to_owned(), attributes, output_credit })?;
         let mut entries = Vec::new();
         let mut bytes = 0;
         loop {
@@ -245,16 +271,31 @@ impl GuestAgent {
     ///
     /// # Errors
     /// See [`GuestError`].
-    pub async fn stat_file(&self, path: &str, within: Duration) -> Result<FileEntry, GuestError> {
+    pub async fn stat_file(
+        &self,
+        look: impl Into<FileLook<'_>>,
+        within: Duration,
+    ) -> Result<FileEntry, GuestError> {
+        let FileLook { path, attributes } = look.into();
+        let attributes = attributes.map(str::to_owned);
         let mut call = self.call("stat file", Deadline::after(within))?;
         let output_credit = call.window();
-        call.begin(&Request::StatFile { path: path.to_owned(), output_credit })?;
+        call.begin(&Request::StatFile { path: path.to_owned(), attributes, output_credit })?;
         match call.next().await? {
-            Reply::Entry { name: _, kind, bytes, mode, modified_unix_s, owner, group } => {
+            Reply::Entry {
+                name: _,
+                kind,
+                bytes,
+                mode,
+                modified_unix_s,
+                owner,
+                group,
+                attributes,
+            } => {
                 call.finish();
                 // We know the name; the guest's is not needed.
                 let entry = known(name_of(path), &kind, bytes, mode, modified_unix_s);
-                Ok(FileEntry { path: path.to_owned(), owner, group, ..entry })
+                Ok(FileEntry { path: path.to_owned(), owner, group, attributes, ..entry })
             }
             other => Err(call.unexpected(&other)),
         }
@@ -338,9 +379,9 @@ fn entry(call: &Call, reply: Reply) -> Result<FileEntry, GuestError> {
         {
             Err(GuestError::unexpected("list files", "name"))
         }
-        Reply::Entry { name, kind, bytes, mode, modified_unix_s, owner, group } => {
+        Reply::Entry { name, kind, bytes, mode, modified_unix_s, owner, group, attributes } => {
             let entry = known(name, &kind, bytes, mode, modified_unix_s);
-            Ok(FileEntry { owner, group, ..entry })
+            Ok(FileEntry { owner, group, attributes, ..entry })
         }
         other => Err(call.unexpected(&other)),
     }
@@ -362,5 +403,6 @@ fn known(name: String, kind: &str, bytes: u64, mode: u32, modified_unix_s: i64) 
     let since = Duration::from_secs(u64::try_from(modified_unix_s).unwrap_or(0));
     let modified_at = UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH);
     let (path, mode, owner, group) = (String::new(), mode & 0o7777, None, None);
-    FileEntry { name, path, kind, bytes, mode, modified_at, owner, group }
+    let attributes = Attributes::new();
+    FileEntry { name, path, kind, bytes, mode, modified_at, owner, group, attributes }
 }

@@ -44,10 +44,11 @@ pub use error::GuestError;
 pub use eval::{EvalOutput, EvalRequest};
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
 pub use files::{
-    Depth, FileChange, FileContent, FileEntry, FileKind, FileWatch, ToldChange, WithEntries,
+    Depth, FileChange, FileContent, FileEntry, FileKind, FileLook, FileWatch, ToldChange,
+    WithEntries,
 };
 pub use forkd_protocol::{
-    EVAL_PARTS_BYTES_MAX, FileOwner, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX,
+    Attributes, EVAL_PARTS_BYTES_MAX, FileOwner, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX,
 };
 pub use kept_watch::KeptChanges;
 pub use parts::{DISPLAYS_BYTES_MAX, DISPLAYS_MAX, EvalPart};
