@@ -15,6 +15,7 @@ mod events_and_operations_reach_clients;
 mod every_route_is_asked_for_by_a_verb;
 mod exit_codes_tell_forkd_from_the_program;
 mod forkd;
+mod idle_children_let_the_host_sleep;
 mod internet;
 mod local_users_cannot_get_in_the_way;
 mod logs_say_what_is_missing;

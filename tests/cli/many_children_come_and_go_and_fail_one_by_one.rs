@@ -95,14 +95,16 @@ fn many_children_of_one_request_answer_and_go_without_a_trace() {
     come_answer_and_go(&[MANY]);
 }
 
-/// The claim on time is for an idle machine: by hand, and with the daemon that is released.
+/// The claims on time are for an idle machine: by hand, and with the daemon that is released. Of
+/// two processors, four hundred idle children take a quarter from those that come last.
 #[test]
 #[ignore = "takes minutes and 8 GiB: the same with five hundred"]
-fn the_last_of_five_hundred_children_cost_what_the_first_ones_did() {
+fn the_hundredth_child_costs_what_the_first_did_and_so_does_the_last_of_five_hundred() {
     let times = come_answer_and_go(&[50; 10]);
     println!("fifty children each, until all have answered: {times:.2?}");
-    let (first, last) = (times[0] + times[1], times[8] + times[9]);
-    assert!(last.as_secs_f64() <= 1.2 * first.as_secs_f64(), "{first:?}, then {last:?}");
+    let [first, second, .., last] = times[..] else { panic!("{times:?}") };
+    assert!(second.as_secs_f64() <= 1.2 * first.as_secs_f64(), "{first:?}, then {second:?}");
+    assert!(last.as_secs_f64() <= 1.6 * first.as_secs_f64(), "{first:?}, at last {last:?}");
 }
 
 #[test]
