@@ -37,8 +37,13 @@ branches() {
     settle
     for number in $(seq 100); do
         answer=$(forkd branch "$box" --json | flat)
-        if [ "$number" -le 12 ]; then echo "branch $mib $answer"; fi
-        if [ "$number" -gt 88 ]; then echo "branch_late $mib $answer"; fi
+        if [ "$number" -le 12 ]; then
+            echo "branch $mib $answer"
+        elif [ "$number" -gt 88 ]; then
+            echo "branch_late $mib $answer"
+        else
+            echo "branched $number times of 100"
+        fi
         settle
     done
     forkd rm --all --quiet
