@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! mount what programs expect -> load modules -> wait for the disk, if there is one -> switch to it
-//!   -> names, limits, idleness, network -> files with its identity -> open the port -> serve for ever
+//!   -> names, limits, idleness, network -> files with its identity -> open the port
+//!   -> serve for ever
 //! ```
 //!
 //! A step that fails is logged and the next one is taken: a guest that can still be asked is worth
