@@ -8,11 +8,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use forkd_protocol::{ATTRIBUTES_BYTES_MAX, Attributes};
-use rustix::fs::{XattrFlags, fsetxattr, lgetxattr, llistxattr};
+use rustix::fs::{XattrFlags, fsetxattr, lgetxattr, llistxattr, llistxattr_query};
 use rustix::io::Errno;
-
-/// All names of one file, by the kernel's own limit (`XATTR_LIST_MAX`).
-const NAMES_BYTES_MAX: usize = 64 * 1024;
 
 /// Sets them all on an open file.
 pub(crate) fn set(file: impl AsFd, attributes: &Attributes) -> io::Result<()> {
@@ -31,12 +28,17 @@ pub(crate) fn set(file: impl AsFd, attributes: &Attributes) -> io::Result<()> {
 /// Those whose names begin with `prefix`, of a symbolic link the link's own. What is not text is
 /// left out, and so is what no longer fits.
 pub(crate) fn get(path: &Path, prefix: &str) -> Attributes {
-    let mut names = vec![0; NAMES_BYTES_MAX];
-    // Where there can be none, there are none.
+    let mut told = Attributes::new();
+    // Most files have none, and where there can be none, there are none.
+    let length = llistxattr_query(path).unwrap_or(0);
+    if length == 0 {
+        return told;
+    }
+    let mut names = vec![0; length];
+    // If there are more by now, somebody changes them just now, and none are told.
     let length = llistxattr(path, &mut names[..]).unwrap_or(0);
     let mut value = vec![0; ATTRIBUTES_BYTES_MAX];
     let mut left = ATTRIBUTES_BYTES_MAX;
-    let mut told = Attributes::new();
     for name in names[..length].split_inclusive(|byte| *byte == 0) {
         let name = CStr::from_bytes_with_nul(name).ok().and_then(|name| name.to_str().ok());
         let Some(name) = name.filter(|name| name.starts_with(prefix)) else { continue };
