@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod branches_keep_their_ratios;
 mod branches_nest_three_deep;
 mod chains_of_one_source_hold_only_what_changed;
 mod child_goes_on_from_the_branch_point;
