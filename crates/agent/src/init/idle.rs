@@ -25,7 +25,7 @@ const CLOCK_EVENTS: &str = "/sys/devices/system/clockevents";
 const INTERVAL_TIMER: &str = "pit";
 
 /// Turns it off, as far as this kernel can.
-pub(super) fn let_be() {
+pub(super) fn stop_wakeups() {
     for (name, value) in SETTINGS {
         match fs::write(Path::new("/proc/sys").join(name), value) {
             Ok(()) => {}

@@ -44,7 +44,7 @@ pub(crate) fn run() -> ExitCode {
     let has_root_disk = mounts::switch_to_disk();
     mounts::mount_user_file_systems();
     settle();
-    idle::let_be();
+    idle::stop_wakeups();
     if let Err(error) = network::set_up() {
         log::failure(&format!("network: {error}"));
     }

@@ -281,24 +281,11 @@ impl GuestAgent {
         let mut call = self.call("stat file", Deadline::after(within))?;
         let output_credit = call.window();
         call.begin(&Request::StatFile { path: path.to_owned(), attributes, output_credit })?;
-        match call.next().await? {
-            Reply::Entry {
-                name: _,
-                kind,
-                bytes,
-                mode,
-                modified_unix_s,
-                owner,
-                group,
-                attributes,
-            } => {
-                call.finish();
-                // We know the name; the guest's is not needed.
-                let entry = known(name_of(path), &kind, bytes, mode, modified_unix_s);
-                Ok(FileEntry { path: path.to_owned(), owner, group, attributes, ..entry })
-            }
-            other => Err(call.unexpected(&other)),
-        }
+        let reply = call.next().await?;
+        let entry = told(&call, reply)?;
+        call.finish();
+        // We know the name; the guest's is not needed.
+        Ok(FileEntry { name: name_of(path), path: path.to_owned(), ..entry })
     }
 
     /// Removes a file, a symbolic link or a directory.
@@ -373,12 +360,17 @@ impl GuestAgent {
 
 /// An entry whose name can be the last part of a path; its path is still to be set.
 fn entry(call: &Call, reply: Reply) -> Result<FileEntry, GuestError> {
+    let entry = told(call, reply)?;
+    let name = &entry.name;
+    if name.is_empty() || name.contains(['/', '\0']) || name == "." || name == ".." {
+        return Err(GuestError::unexpected("list files", "name"));
+    }
+    Ok(entry)
+}
+
+/// An entry as the guest tells it, under any name; its path is still to be set.
+fn told(call: &Call, reply: Reply) -> Result<FileEntry, GuestError> {
     match reply {
-        Reply::Entry { name, .. }
-            if name.is_empty() || name.contains(['/', '\0']) || name == "." || name == ".." =>
-        {
-            Err(GuestError::unexpected("list files", "name"))
-        }
         Reply::Entry { name, kind, bytes, mode, modified_unix_s, owner, group, attributes } => {
             let entry = known(name, &kind, bytes, mode, modified_unix_s);
             Ok(FileEntry { owner, group, attributes, ..entry })
