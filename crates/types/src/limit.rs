@@ -237,7 +237,7 @@ const _: () = assert!(ARTIFACT_BYTES_HELD * ARTIFACTS_AT_ONCE <= BODIES_BYTES_MA
 pub const ARTIFACTS_AT_ONCE: usize = 4;
 
 /// For a client that reads an export to take its next piece.
-pub const EXVCPUS_HELD_MAX: Duration = Duration::from_secs(60);
+pub const EXPORT_STALL_MAX: Duration = Duration::from_secs(60);
 
 /// Keys of other daemons that one trusts.
 pub const TRUSTED_KEYS_MAX: usize = 256;

@@ -238,7 +238,7 @@ impl Pieces {
             tokio::select! {
                 biased;
                 () = self.background.ending() => false,
-                sent = self.sender.send_timeout(Ok(piece), limit::EXVCPUS_HELD_MAX) => {
+                sent = self.sender.send_timeout(Ok(piece), limit::EXPORT_STALL_MAX) => {
                     sent.is_ok()
                 }
             }
