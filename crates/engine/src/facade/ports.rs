@@ -14,7 +14,7 @@ use crate::sandboxes::{TooManyTokens, permits};
 use crate::{Engine, EngineError, PortStream, PortToken};
 
 /// For the guest agent to list ports.
-const LIST_DEADLINE: Duration = Duration::from_secs(10);
+const LIST_DEADLINE: Duration = Duration::from_secs(30);
 /// For the guest agent to connect to a server in the guest, which has 3 s for each of its
 /// addresses.
 const OPEN_DEADLINE: Duration = Duration::from_secs(10);
