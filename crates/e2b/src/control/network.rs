@@ -1,7 +1,7 @@
 //! What a sandbox may reach, in E2B's words.
 
 use axum::http::StatusCode;
-use forkd_types::network::NetworkPolicy;
+use forkd_types::network::{HeaderRules, NetworkPolicy};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -55,7 +55,6 @@ pub(super) fn policy_of(
         ("network.dnsServers", &wish.dns_servers),
         ("network.egressProxy", &wish.egress_proxy),
         ("network.httpsPorts", &wish.https_ports),
-        ("network.rules", &wish.rules),
     ];
     if let Some((name, _)) = refused.iter().find(|(_, value)| is_given(value)) {
         return Err(Failure::not_done(name));
@@ -63,6 +62,7 @@ pub(super) fn policy_of(
     let mut policy = NetworkPolicy {
         allow_internet_access: allow_internet_access.filter(|allow| !allow),
         allow_public_traffic: wish.allow_public_traffic.unwrap_or(false),
+        rules: rules_of(wish.rules.as_ref().filter(|_| is_given(&wish.rules)))?,
         ..NetworkPolicy::default()
     };
     if let Some(host) = wish.mask_request_host.as_deref().filter(|host| !host.is_empty()) {
@@ -90,6 +90,19 @@ pub(super) fn policy_of(
     Ok(Some(policy))
 }
 
+/// Where a rule wants the value of a secret, in E2B's words and in ours.
+const SECRET: (&str, &str) = ("${e2b.secrets.", "${secrets.");
+
+/// Headers for requests to some hosts: written as ours are, but for the word for secrets.
+fn rules_of(said: Option<&Value>) -> Result<HeaderRules, Failure> {
+    let Some(said) = said else { return Ok(HeaderRules::default()) };
+    let text = said.to_string().replace(SECRET.0, SECRET.1);
+    let wrong = |problem: String| Failure::field("network.rules", &problem);
+    let rules: HeaderRules = serde_json::from_str(&text).map_err(|it| wrong(it.to_string()))?;
+    rules.check().map_err(|error| wrong(error.to_string()))?;
+    Ok(rules)
+}
+
 /// What a sandbox may reach, as it is shown. What E2B has no word for is left out.
 pub(super) fn shown(policy: &NetworkPolicy, is_public: bool) -> Value {
     let allowed: Vec<String> = policy.allow_out.iter().map(ToString::to_string).collect();
@@ -98,6 +111,10 @@ pub(super) fn shown(policy: &NetworkPolicy, is_public: bool) -> Value {
         json!({"allowOut": allowed, "denyOut": denied, "allowPublicTraffic": is_public});
     if let Some(host) = &policy.mask_request_host {
         shown["maskRequestHost"] = host.to_string().into();
+    }
+    if !policy.rules.is_empty() {
+        let text = json!(policy.rules).to_string().replace(SECRET.1, SECRET.0);
+        shown["rules"] = serde_json::from_str(&text).unwrap_or_default();
     }
     shown
 }
@@ -126,9 +143,14 @@ mod tests {
         let said = json!({
             "allowOut": ["1.1.1.1", "example.com"], "denyOut": ["0.0.0.0/0"],
             "allowPublicTraffic": false, "maskRequestHost": "here:${PORT}",
+            "rules": {"api.example.com": [
+                {"transform": {"headers": {"authorization": "Bearer ${e2b.secrets.KEY}"}}},
+            ]},
         });
         let policy = policy(None, Some(said.clone())).unwrap().unwrap();
         assert_eq!(shown(&policy, false), said);
+        let secrets: Vec<_> = policy.rules.secrets().map(ToString::to_string).collect();
+        assert_eq!(secrets, ["KEY"], "it is a secret of this daemon's");
     }
 
     fn policy(access: Option<bool>, wish: Option<Value>) -> Result<Option<NetworkPolicy>, Failure> {
@@ -154,14 +176,17 @@ mod tests {
             ("dnsServers", json!(["1.1.1.1"])),
             ("egressProxy", json!({"address": "a:1"})),
             ("httpsPorts", json!([443])),
-            ("rules", json!({"example.com": []})),
         ] {
             let failure = policy(None, Some(json!({field: value}))).unwrap_err();
             assert!(failure.to_string().contains(field), "{failure}");
         }
-        for (field, value) in
-            [("denyOut", json!(["no such thing"])), ("maskRequestHost", json!("a b"))]
-        {
+        for (field, value) in [
+            ("denyOut", json!(["no such thing"])),
+            ("maskRequestHost", json!("a b")),
+            ("rules", json!({"example.com": []})),
+            ("rules", json!({"example.com": [{"transform": {"headers": {"a b": "c"}}}]})),
+            ("rules", json!({"example.com": [{"block": true}]})),
+        ] {
             let failure = policy(None, Some(json!({field: value}))).unwrap_err();
             assert!(failure.to_string().contains(&format!("network.{field}")), "{failure}");
         }
