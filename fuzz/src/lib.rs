@@ -12,6 +12,7 @@
 pub mod api_bodies;
 pub mod artifact;
 pub mod dns_messages;
+pub mod e2b_envelopes;
 pub mod first_bytes;
 pub mod guest_frames;
 pub mod guest_messages;
@@ -38,7 +39,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "guest_frames", check: guest_frames::check, seeds: guest_frames::seeds },
     Target { name: "guest_messages", check: guest_messages::check, seeds: guest_messages::seeds },
     Target { name: "qmp_replies", check: qmp_replies::check, seeds: qmp_replies::seeds },
@@ -49,6 +50,7 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "api_bodies", check: api_bodies::check, seeds: api_bodies::seeds },
     Target { name: "link_frames", check: link_frames::check, seeds: link_frames::seeds },
     Target { name: "dns_messages", check: dns_messages::check, seeds: dns_messages::seeds },
+    Target { name: "e2b_envelopes", check: e2b_envelopes::check, seeds: e2b_envelopes::seeds },
     Target { name: "first_bytes", check: first_bytes::check, seeds: first_bytes::seeds },
     Target { name: "oci_archives", check: oci_archives::check, seeds: oci_archives::seeds },
     Target { name: "oci_documents", check: oci_documents::check, seeds: oci_documents::seeds },

@@ -25,6 +25,8 @@ mod control;
 mod domain;
 mod envd;
 mod failure;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod id;
 mod interpreter;
 mod listening;

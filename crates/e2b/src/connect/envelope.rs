@@ -3,9 +3,10 @@
 use crate::failure::{Failure, Kind};
 
 /// Longest message of a client that is held.
-pub(super) const MESSAGE_BYTES_MAX: usize = 4 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-const HEAD_BYTES: usize = 5;
+/// Before the message.
+pub(crate) const HEAD_BYTES: usize = 5;
 const COMPRESSED: u8 = 1;
 const LAST: u8 = 2;
 
@@ -71,6 +72,12 @@ impl Decoder {
         };
         self.held.drain(..HEAD_BYTES + length);
         Ok(Some(envelope))
+    }
+
+    /// Bytes that are held.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.held.len()
     }
 
     /// Whether part of an envelope is held.

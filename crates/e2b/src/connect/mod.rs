@@ -13,4 +13,6 @@ mod read;
 
 pub(crate) use answer::{Broken, answered, ended, message, streamed};
 pub(crate) use envelope::{Decoder, Envelope};
+#[cfg(feature = "fuzzing")]
+pub(crate) use envelope::{HEAD_BYTES, MESSAGE_BYTES_MAX};
 pub(crate) use read::{json_of, question};
