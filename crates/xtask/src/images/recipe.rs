@@ -80,6 +80,9 @@ pub(super) struct DebianBase {
     /// Commands (argv) run in the new root file system at the end.
     #[serde(default)]
     pub(super) finish: Vec<Vec<String>>,
+    /// As whom its programs run, if they are not told; the superuser without it.
+    #[serde(default)]
+    pub(super) user: Option<String>,
     /// UUID of the file system, fixed so that equal recipes give equal disks.
     pub(super) uuid: String,
 }
@@ -101,6 +104,11 @@ fn parse(source: &[u8]) -> anyhow::Result<Definition> {
         if !directory.starts_with('/') || !is_plain {
             bail!("directories: {directory} is not an absolute path without . and ..");
         }
+    }
+    if let Base::Debian(DebianBase { user: Some(user), .. }) = &definition.base
+        && !user.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+    {
+        bail!("user: {user} is no user's name");
     }
     Ok(definition)
 }
@@ -137,6 +145,19 @@ mod tests {
             });
             let text = text.to_string();
             assert_eq!(parse(text.as_bytes()).is_ok(), good, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_user_that_is_no_name_is_refused() {
+        for (user, good) in [("user", true), ("www-data", true), ("a b", false), ("a';b", false)] {
+            let text = serde_json::json!({
+                "description": "d",
+                "base": {
+                    "kind": "debian", "packages": [], "disk_mib": 1, "uuid": "u", "user": user,
+                },
+            });
+            assert_eq!(parse(text.to_string().as_bytes()).is_ok(), good, "{user}");
         }
     }
 

@@ -23,6 +23,9 @@ const EPOCH: &str = "1735689600";
 /// The disk's file name.
 const DISK: &str = "root.ext4";
 
+/// Where the guest agent reads what programs begin with.
+const DEFAULTS_FILE: &str = "/etc/forkd/image-defaults";
+
 /// What to build.
 pub(super) struct Job<'a> {
     pub(super) name: &'a str,
@@ -126,7 +129,11 @@ fn mmdebstrap(job: &Job<'_>, mode: &str, archive: &Path) -> anyhow::Result<Comma
     for path in &job.base.include {
         command.arg(format!("--dpkgopt=path-include={path}"));
     }
-    for argv in &job.base.finish {
+    let defaults = job.base.user.as_ref().map(|user| {
+        let write = format!("mkdir -p /etc/forkd && printf 'user {user}\\0' > {DEFAULTS_FILE}");
+        vec!["sh".to_owned(), "-c".to_owned(), write]
+    });
+    for argv in job.base.finish.iter().chain(&defaults) {
         let quoted: Vec<String> = argv.iter().map(|word| shell_quoted(word)).collect();
         command.arg(format!("--customize-hook=chroot \"$1\" {}", quoted.join(" ")));
     }
