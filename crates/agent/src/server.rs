@@ -473,11 +473,11 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
             let spec = files::WriteSpec { path, mode, append, create_parents, owner, attributes };
             files::write(active, &spec);
         }
-        Request::ListFiles { path, attributes, output_credit: _ } => {
-            tree::list(active, &path, attributes.as_deref());
+        Request::ListFiles { path, attributes, links, output_credit: _ } => {
+            tree::list(active, &path, tree::Wanted { attributes: attributes.as_deref(), links });
         }
-        Request::StatFile { path, attributes, output_credit: _ } => {
-            tree::stat(active, &path, attributes.as_deref());
+        Request::StatFile { path, attributes, links, output_credit: _ } => {
+            tree::stat(active, &path, tree::Wanted { attributes: attributes.as_deref(), links });
         }
         Request::RemoveFile { path, recursive } => tree::remove(active, &path, recursive),
         Request::MakeDirectory { path, owner } => {

@@ -56,7 +56,9 @@ pub use limit::{
     EVAL_PARTS_BYTES_MAX, EVAL_PARTS_MAX, INPUT_WINDOW_BYTES, KEPT_MAX, KEPT_NAME_BYTES_MAX,
     KEPT_RECORD_BYTES_MAX, OUTPUT_WINDOW_BYTES, REQUESTS_MAX, TEXT_BYTES_MAX, WATCHES_KEPT_MAX,
 };
-pub use part::{Attributes, ChangedEntry, EvalContext, EvalException, FileOwner, HookReport, Keep};
+pub use part::{
+    Attributes, ChangedEntry, EvalContext, EvalException, FileOwner, HookReport, Keep, LinkTarget,
+};
 pub use reply::Reply;
 pub use request::Request;
 

@@ -29,6 +29,19 @@ pub struct ChangedEntry {
     pub modified_unix_s: i64,
 }
 
+/// Where a symbolic link leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkTarget {
+    /// Absolute path, without links in it; empty if the link leads nowhere.
+    pub path: String,
+    /// As in [`Entry`](crate::Reply::Entry); empty if the link leads nowhere.
+    pub kind: String,
+    /// Size of a file's content.
+    pub bytes: u64,
+    /// Permission bits.
+    pub mode: u32,
+}
+
 /// To whom something new belongs. On the wire it is a text, empty for the image's user: as a kind
 /// of its own in a message that is one, it took the compiler of the agent ten minutes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::part::{Attributes, ChangedEntry, EvalContext, EvalException, HookReport};
+use crate::part::{Attributes, ChangedEntry, EvalContext, EvalException, HookReport, LinkTarget};
 #[cfg(doc)]
 use crate::{Keep, code};
 
@@ -192,6 +192,9 @@ pub enum Reply {
         /// than [`ATTRIBUTES_BYTES_MAX`](crate::ATTRIBUTES_BYTES_MAX).
         #[serde(default)]
         attributes: Attributes,
+        /// Of a symbolic link: where it leads, if that was asked for.
+        #[serde(default)]
+        link: Option<LinkTarget>,
     },
     /// What was asked for is done.
     Done {},

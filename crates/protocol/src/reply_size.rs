@@ -15,13 +15,14 @@ impl Reply {
                 Some(data.len())
             }
             Self::EvalPart { mime, data, .. } => Some(mime.len() + data.len()),
-            Self::Entry { name, kind, owner, group, attributes, .. } => {
+            Self::Entry { name, kind, owner, group, attributes, link, .. } => {
                 let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
                 let attributes: usize = attributes
                     .iter()
                     .map(|(name, value)| name.len() + value.len() + ATTRIBUTE_OVERHEAD)
                     .sum();
-                Some(name.len() + kind.len() + of(owner) + of(group) + attributes)
+                let link = link.as_ref().map_or(0, |link| link.path.len() + link.kind.len());
+                Some(name.len() + kind.len() + of(owner) + of(group) + attributes + link)
             }
             Self::Change { kind, path, from, entry } => {
                 let more = from.as_ref().map_or(0, String::len);

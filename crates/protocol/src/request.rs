@@ -226,6 +226,9 @@ pub enum Request {
         /// tell them.
         #[serde(default)]
         attributes: Option<String>,
+        /// Symbolic links are told with where they lead. Older agents do not tell it.
+        #[serde(default)]
+        links: bool,
         /// Credit for output.
         #[serde(default)]
         output_credit: u64,
@@ -237,6 +240,9 @@ pub enum Request {
         /// As in `ListFiles`.
         #[serde(default)]
         attributes: Option<String>,
+        /// As in `ListFiles`.
+        #[serde(default)]
+        links: bool,
         /// Credit for output.
         #[serde(default)]
         output_credit: u64,

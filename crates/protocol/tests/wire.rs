@@ -5,8 +5,8 @@
 
 use forkd_protocol::{
     ChangedEntry, DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX, FileOwner,
-    FrameDecoder, FrameError, HookReport, Keep, Reply, Request, decode_reply, decode_request,
-    encode_frame, encode_reply, encode_request,
+    FrameDecoder, FrameError, HookReport, Keep, LinkTarget, Reply, Request, decode_reply,
+    decode_request, encode_frame, encode_reply, encode_request,
 };
 
 #[expect(clippy::too_many_lines, reason = "one of each kind")]
@@ -65,8 +65,13 @@ fn requests() -> Vec<Request> {
             owner: Some(FileOwner::User("me:7".into())),
             attributes: [("user.a".into(), "b".into())].into(),
         },
-        Request::ListFiles { path: "/".into(), attributes: None, output_credit: 3 },
-        Request::StatFile { path: "/x".into(), attributes: Some("user.".into()), output_credit: 3 },
+        Request::ListFiles { path: "/".into(), attributes: None, links: true, output_credit: 3 },
+        Request::StatFile {
+            path: "/x".into(),
+            attributes: Some("user.".into()),
+            links: false,
+            output_credit: 3,
+        },
         Request::RemoveFile { path: "/x".into(), recursive: true },
         Request::MakeDirectory { path: "/x/y".into(), owner: Some(FileOwner::Image) },
         Request::WatchFiles { path: "/x".into(), recursive: true, entries: true, output_credit: 3 },
@@ -146,6 +151,12 @@ fn replies() -> Vec<Reply> {
             owner: Some("me".into()),
             group: Some("7".into()),
             attributes: [("user.a".into(), "b".into())].into(),
+            link: Some(LinkTarget {
+                path: "/y".into(),
+                kind: "file".into(),
+                bytes: 1,
+                mode: 0o600,
+            }),
         },
         Reply::Done {},
         Reply::Watching {},
@@ -393,6 +404,10 @@ fn unknown_fields_are_ignored_and_unknown_kinds_are_named() {
     // A known kind without a field that it needs.
     let lacking = b"\x81\xA6credit\x80";
     assert!(matches!(decode_request(lacking), Err(DecodeError::Malformed { .. })));
+    // An agent of before says nothing of links.
+    let old = b"\x81\xA5entry\x85\xA4name\xA1a\xA4kind\xA1b\xA5bytes\x00\xA4mode\x00\
+        \xAFmodified_unix_s\x00";
+    assert!(matches!(decode_reply(old), Ok(Reply::Entry { link: None, .. })));
     // A known kind without optional fields: {"exec": {"args": ["a"]}}
     let old = b"\x81\xA4exec\x81\xA4args\x91\xA1a";
     assert!(matches!(decode_request(old), Ok(Request::Exec { timeout_ms: None, .. })));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::raw::{Raw, client_of_raw_agent};
 use crate::support::{LocalAgent, SOON};
 use forkd_engine::guest::{
-    Depth, FileChange, FileKind, FileLook, FileOwner, FileWatch, FileWrite, GuestError,
+    Depth, FileChange, FileKind, FileLink, FileLook, FileOwner, FileWatch, FileWrite, GuestError,
     OUTPUT_BYTES_MAX, WithEntries,
 };
 use forkd_protocol::{Reply, Request};
@@ -69,14 +69,51 @@ async fn a_directory_is_listed_by_name_and_told_what_each_is() {
 }
 
 #[tokio::test]
+async fn a_link_tells_where_it_leads_at_last_when_asked_for() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local).canonicalize().unwrap());
+    let path = |name: &str| text(folder.join(name));
+    std::fs::write(path("file"), "12345").unwrap();
+    std::fs::set_permissions(path("file"), PermissionsExt::from_mode(0o640)).unwrap();
+    std::fs::create_dir(path("sub")).unwrap();
+    for (to, from) in
+        [("file", "one"), ("one", "two"), ("sub", "dir"), ("nowhere", "broken"), ("round", "round")]
+    {
+        symlink(to, path(from)).unwrap();
+    }
+    let link_of = async |name: &str| {
+        let path = path(name);
+        let look = FileLook { links: true, ..(&path).into() };
+        agent.stat_file(look, SOON).await.unwrap().link
+    };
+    let (file, bytes) = (FileKind::File, 5);
+    let to_file = FileLink::To { path: path("file"), kind: file, bytes, mode: 0o640 };
+    assert_eq!(link_of("one").await, Some(to_file.clone()));
+    assert_eq!(link_of("two").await, Some(to_file), "through another link");
+    assert_eq!(link_of("broken").await, Some(FileLink::Nowhere));
+    assert_eq!(link_of("round").await, Some(FileLink::Nowhere));
+    assert_eq!(link_of("file").await, None, "it is none");
+    let Some(FileLink::To { kind: FileKind::Directory, .. }) = link_of("dir").await else {
+        panic!("a link to a directory")
+    };
+    let root = text(folder.clone());
+    let listed = FileLook { links: true, ..(&root).into() };
+    let listed = agent.list_files(listed, SOON).await.unwrap();
+    let told: Vec<_> = listed.iter().filter(|it| it.link.is_some()).map(|it| &*it.name).collect();
+    assert_eq!(told, ["broken", "dir", "one", "round", "two"]);
+    let unasked = agent.list_files(&root, SOON).await.unwrap();
+    assert!(unasked.iter().all(|entry| entry.link.is_none()));
+}
+
+#[tokio::test]
 async fn attributes_are_those_of_the_last_write_and_are_told_when_asked_for() {
     let local = LocalAgent::start();
     let (agent, folder) = (local.greet().await, folder(&local));
     let path = text(folder.join("a"));
     let of = |value: &str| BTreeMap::from([("user.x.one".to_owned(), value.to_owned())]);
     let write = |attributes| FileWrite { attributes, ..FileWrite::new(path.clone()) };
-    let look = FileLook { path: &path, attributes: Some("user.x.") };
-    let other = FileLook { path: &path, attributes: Some("user.y.") };
+    let look = FileLook { path: &path, attributes: Some("user.x."), links: false };
+    let other = FileLook { path: &path, attributes: Some("user.y."), links: false };
     agent.write_file(write(of("1")), b"one".to_vec(), SOON).await.unwrap();
     let above = text(folder);
     let listed = FileLook { path: &above, ..look };
@@ -117,7 +154,7 @@ async fn no_more_entries_are_sent_than_the_host_allows() {
     let mut raw = Raw::new(local.stream().await);
     raw.hello(1).await;
     // Enough for two.
-    raw.ask(2, &Request::ListFiles { path: text(folder), attributes: None, output_credit: 1100 })
+    raw.ask(2, &Request::ListFiles { path: text(folder), attributes: None, links: false, output_credit: 1100 })
         .await;
     for _ in 0..2 {
         assert!(matches!(raw.reply().await, (2, Reply::Entry { .. })));
@@ -373,5 +410,6 @@ fn entry(name: &str) -> Reply {
         owner,
         group,
         attributes,
+        link: None,
     }
 }

@@ -1,6 +1,9 @@
 //! A thing of the file system as clients see it.
+//!
+//! A symbolic link has the type and the mode of what it leads to, and says what that is. One that
+//! leads nowhere has no type, and names itself. All else of it is the link's own.
 
-use forkd_engine::guest::{FileEntry, FileKind};
+use forkd_engine::guest::{FileEntry, FileKind, FileLink};
 use serde_json::{Value, json};
 
 use super::metadata;
@@ -26,19 +29,38 @@ fn permissions(kind: FileKind, mode: u32) -> String {
     std::iter::once(first).chain(bits).collect()
 }
 
+/// What an entry is, seen through a symbolic link. Agents of before do not look through one.
+pub(super) const fn seen_kind(entry: &FileEntry) -> FileKind {
+    match &entry.link {
+        Some(FileLink::To { kind, .. }) => *kind,
+        Some(FileLink::Nowhere) => FileKind::Other,
+        None => entry.kind,
+    }
+}
+
 /// The entry in an answer. Owner, group and metadata are said where they are known: of a change
 /// they are not.
 pub(super) fn shown(entry: &FileEntry) -> Value {
+    let (mode, target) = match &entry.link {
+        Some(FileLink::To { path, mode, .. }) => (*mode, Some(path)),
+        Some(FileLink::Nowhere) => (0, Some(&entry.path)),
+        None => (entry.mode, None),
+    };
     let mut shown = json!({
         "name": entry.name,
-        "type": kind_of(entry.kind),
+        "type": kind_of(seen_kind(entry)),
         "path": entry.path,
         "size": entry.bytes.to_string(),
-        "mode": entry.mode & 0o777,
+        "mode": mode & 0o777,
         "permissions": permissions(entry.kind, entry.mode),
         "modifiedTime": humantime::format_rfc3339_seconds(entry.modified_at).to_string(),
     });
-    for (name, value) in [("owner", &entry.owner), ("group", &entry.group)] {
+    let texts = [
+        ("owner", entry.owner.as_ref()),
+        ("group", entry.group.as_ref()),
+        ("symlinkTarget", target),
+    ];
+    for (name, value) in texts {
         if let Some(value) = value {
             shown[name] = json!(value);
         }
@@ -62,18 +84,55 @@ mod tests {
         assert_eq!(permissions(FileKind::Symlink, 0o777), "Lrwxrwxrwx");
     }
 
+    fn entry(kind: FileKind, link: Option<FileLink>) -> FileEntry {
+        FileEntry {
+            name: "a".to_owned(),
+            path: "/a".to_owned(),
+            kind,
+            bytes: 7,
+            mode: 0o777,
+            modified_at: UNIX_EPOCH,
+            owner: None,
+            group: None,
+            attributes: [].into(),
+            link,
+        }
+    }
+
+    #[test]
+    fn a_link_is_what_it_leads_to_and_says_where() {
+        let to = FileLink::To {
+            path: "/b".to_owned(),
+            kind: FileKind::Directory,
+            bytes: 4096,
+            mode: 0o2750,
+        };
+        let of = |link| shown(&entry(FileKind::Symlink, link));
+        let good = of(Some(to));
+        assert_eq!(good["type"], "FILE_TYPE_DIRECTORY");
+        assert_eq!((&good["mode"], &good["symlinkTarget"]), (&json!(0o750), &json!("/b")));
+        assert_eq!((&good["path"], &good["size"]), (&json!("/a"), &json!("7")));
+        assert_eq!(good["permissions"], "Lrwxrwxrwx");
+        let broken = of(Some(FileLink::Nowhere));
+        assert_eq!(broken["type"], "FILE_TYPE_UNSPECIFIED");
+        assert_eq!((&broken["mode"], &broken["symlinkTarget"]), (&json!(0), &json!("/a")));
+        let unsaid = of(None);
+        assert_eq!(
+            (&unsaid["type"], &unsaid["mode"]),
+            (&json!("FILE_TYPE_SYMLINK"), &json!(0o777))
+        );
+        assert!(unsaid.get("symlinkTarget").is_none(), "an agent of before does not say it");
+        assert!(shown(&entry(FileKind::File, None)).get("symlinkTarget").is_none());
+    }
+
     #[test]
     fn a_size_is_text_because_a_number_of_64_bits_is_so_in_json() {
         let entry = FileEntry {
-            name: "a".to_owned(),
-            path: "/a".to_owned(),
-            kind: FileKind::File,
             bytes: 1 << 60,
             mode: 0o100_600,
-            modified_at: UNIX_EPOCH,
             owner: Some("me".to_owned()),
-            group: None,
             attributes: [("user.e2b.a".to_owned(), "b".to_owned())].into(),
+            ..entry(FileKind::File, None)
         };
         let shown = shown(&entry);
         assert_eq!(shown["size"], "1152921504606846976");

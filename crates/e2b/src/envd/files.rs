@@ -14,6 +14,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::at::At;
+use super::entry::seen_kind;
 use super::metadata;
 use super::place::{named, owner_of};
 use super::unread::Unread;
@@ -129,7 +130,7 @@ async fn read(at: &At, uri: &Uri) -> Result<Response, Failure> {
     let user = named(&query.username)?;
     let said = query.path.ok_or_else(|| Failure::field("path", "is missing"))?;
     let path = at.path(&said, user.as_deref()).await?;
-    if at.entry(&path).await?.kind == FileKind::Directory {
+    if seen_kind(&at.entry(&path).await?) == FileKind::Directory {
         return Err(Failure::field("path", &format!("'{path}' is a directory")));
     }
     let file = at.shared.engine.open_file(&at.id, &path, limit::DOWNLOAD_BYTES_MAX).await?;

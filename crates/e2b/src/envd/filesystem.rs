@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::at::At;
-use super::entry::shown;
+use super::entry::{seen_kind, shown};
 use super::metadata;
 use super::place::{owner_of, user_of};
 use crate::failure::{Failure, Kind};
@@ -40,12 +40,12 @@ impl At {
     }
 
     pub(super) async fn entry(&self, path: &str) -> Result<FileEntry, Failure> {
-        Ok(self.shared.engine.stat_file(&self.id, with_metadata(path)).await?)
+        Ok(self.shared.engine.stat_file(&self.id, for_clients(path)).await?)
     }
 }
 
-fn with_metadata(path: &str) -> FileLook<'_> {
-    FileLook { path, attributes: Some(metadata::PREFIX) }
+fn for_clients(path: &str) -> FileLook<'_> {
+    FileLook { path, attributes: Some(metadata::PREFIX), links: true }
 }
 
 fn one(entry: &FileEntry) -> Value {
@@ -60,8 +60,7 @@ pub(super) async fn stat(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Va
 /// A directory, then what is in it, each by name.
 pub(super) async fn list(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
     let root = at.file(headers, &ask.path).await?;
-    // A link to a directory is looked through by the guest.
-    if at.entry(&root).await?.kind == FileKind::File {
+    if seen_kind(&at.entry(&root).await?) == FileKind::File {
         return Err(Failure::field("path", "is not a directory"));
     }
     let mut shown_entries = Vec::new();
@@ -87,14 +86,14 @@ pub(super) async fn list(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Va
 
 /// What is in a directory, the first last.
 async fn listed(at: &At, path: &str, depth: u32) -> Result<Vec<(FileEntry, u32)>, Failure> {
-    let entries = at.shared.engine.list_files(&at.id, with_metadata(path)).await?;
+    let entries = at.shared.engine.list_files(&at.id, for_clients(path)).await?;
     Ok(entries.into_iter().rev().map(|entry| (entry, depth)).collect())
 }
 
 pub(super) async fn make(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
     let path = at.file(headers, &ask.path).await?;
     match at.entry(&path).await {
-        Ok(entry) if entry.kind == FileKind::Directory => {
+        Ok(entry) if seen_kind(&entry) == FileKind::Directory => {
             return Err(Failure::new(Kind::AlreadyExists, format!("{path}: already exists")));
         }
         Ok(_) => return Err(Failure::field("path", "is there, and is not a directory")),

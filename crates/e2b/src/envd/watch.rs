@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::at::{At, keepalive_of, timeout_of};
-use super::entry::shown;
+use super::entry::{seen_kind, shown};
 use crate::connect::{Broken, ended, message};
 use crate::failure::{Failure, Kind};
 
@@ -46,7 +46,7 @@ impl Watched {
     /// The directory that is meant, and how its changes are told.
     async fn told(&self, at: &At, headers: &HeaderMap) -> Result<Telling, Failure> {
         let root = at.file(headers, &self.path).await?;
-        if at.entry(&root).await?.kind == FileKind::File {
+        if seen_kind(&at.entry(&root).await?) == FileKind::File {
             return Err(Failure::field("path", "is not a directory"));
         }
         Ok(Telling { root, include_entry: self.include_entry })
@@ -109,11 +109,12 @@ impl Telling {
     }
 }
 
-/// What was at a path when it changed. An older agent has not looked, so we do.
+/// What was at a path when it changed. An older agent has not looked, and none looks where a link
+/// leads, so we do.
 async fn entry_of(at: &At, path: &str, told: Option<FileEntry>) -> Option<FileEntry> {
     match told {
-        Some(entry) => Some(entry),
-        None => at.entry(path).await.ok(),
+        Some(entry) if entry.kind != FileKind::Symlink => Some(entry),
+        told => at.entry(path).await.ok().or(told),
     }
 }
 

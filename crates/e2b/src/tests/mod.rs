@@ -1,5 +1,6 @@
 //! All routes over an engine whose guests say yes.
 
+mod files;
 mod others_own;
 mod ports_and_pauses;
 mod required;

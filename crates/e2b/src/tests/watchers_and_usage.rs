@@ -8,7 +8,7 @@ use super::{Answer, Lab, SOON};
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 impl Lab {
-    async fn call(&self, what: &str, of: &(String, String), body: Value) -> Answer {
+    pub(super) async fn call(&self, what: &str, of: &(String, String), body: Value) -> Answer {
         let (id, token) = of;
         let more = [JSON, ("x-access-token", &**token)];
         self.data(

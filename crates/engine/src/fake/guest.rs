@@ -1,5 +1,6 @@
 //! A guest agent that says yes to what a template and a start need, and to little more. What is
-//! written to its files is forgotten, but for watches that it keeps. Every path is a directory.
+//! written to its files is forgotten with the connection, and at once if it is long. What is no such
+//! file is a directory, or a symbolic link: `NAME.link`, to `NAME` if that was written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -8,9 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forkd_protocol::{
-    Attributes, ChangedEntry, FrameDecoder, INPUT_WINDOW_BYTES, PROTOCOL_MAX, Reply, Request, code,
-    credit_cost, decode_request, encode_reply,
+    Attributes, ChangedEntry, DATA_BYTES_MAX, FrameDecoder, INPUT_WINDOW_BYTES, LinkTarget,
+    PROTOCOL_MAX, Reply, Request, code, credit_cost, decode_request, encode_reply,
 };
+
+/// Longer files are forgotten. One is read within a request's first credit.
+const FILE_BYTES_MAX: usize = 256 * 1024;
 
 /// How guests behave.
 #[derive(Debug, Default)]
@@ -38,11 +42,31 @@ pub fn serve(guests: &Arc<Guests>, port: &UnixListener) {
 /// What a connection has heard.
 #[derive(Default)]
 struct Heard {
-    /// Bytes of files, by request.
-    written: HashMap<u64, u64>,
-    /// Where they go.
-    paths: HashMap<u64, String>,
+    /// Files that are being written, by request.
+    written: HashMap<u64, Written>,
+    /// Those that were, by their paths.
+    files: BTreeMap<String, Written>,
     watches: BTreeMap<String, Watch>,
+}
+
+/// A file.
+#[derive(Debug, Default, Clone)]
+struct Written {
+    path: String,
+    bytes: u64,
+    /// None once it is too long.
+    content: Option<Vec<u8>>,
+    attributes: Attributes,
+}
+
+impl Written {
+    fn add(&mut self, data: &[u8]) {
+        self.bytes += data.len() as u64;
+        if let Some(mut content) = self.content.take() {
+            content.extend(data);
+            self.content = Some(content).filter(|content| content.len() <= FILE_BYTES_MAX);
+        }
+    }
 }
 
 struct Watch {
@@ -78,10 +102,58 @@ impl Heard {
         }
     }
 
+    /// Answers requests about what is there.
+    fn of_files(&self, request: &Request) -> Option<Vec<Reply>> {
+        match request {
+            Request::StatFile { path, links, .. } => Some(vec![self.entry(path, *links)]),
+            Request::ReadFile { path, offset, length, .. } => {
+                let path = path.strip_suffix(".link").unwrap_or(path);
+                let content = self.files.get(path)?.content.as_ref()?;
+                let whole = content.len();
+                let from = usize::try_from(*offset).unwrap_or(whole).min(whole);
+                let most = length.and_then(|most| usize::try_from(most).ok()).unwrap_or(whole);
+                let part = &content[from..from.saturating_add(most).min(whole)];
+                let piece = |data: &[u8]| Reply::FileData { data: data.to_vec() };
+                let end = Reply::FileEnd { bytes: part.len() as u64 };
+                Some(part.chunks(DATA_BYTES_MAX).map(piece).chain([end]).collect())
+            }
+            Request::Credit { .. } => Some(Vec::new()),
+            _ => None,
+        }
+    }
+
+    fn entry(&self, path: &str, links: bool) -> Reply {
+        let file = |path: &str| self.files.get(path);
+        let of_file = |file: &Written| ("file", file.bytes, 0o644);
+        let target = path.strip_suffix(".link").map(|to| (to, file(to)));
+        let (kind, bytes, mode) = match target {
+            Some(_) => ("symlink", 1, 0o777),
+            None => file(path).map_or(("directory", 0, 0o755), of_file),
+        };
+        let link = target.filter(|_| links).map(|(to, file)| {
+            let (kind, bytes, mode) = file.map_or(("", 0, 0), of_file);
+            let path = file.map(|_| to.to_owned()).unwrap_or_default();
+            LinkTarget { path, kind: kind.to_owned(), bytes, mode }
+        });
+        Reply::Entry {
+            name: path.to_owned(),
+            kind: kind.to_owned(),
+            bytes,
+            mode,
+            modified_unix_s: 0,
+            owner: None,
+            group: None,
+            attributes: file(path).map(|file| file.attributes.clone()).unwrap_or_default(),
+            link,
+        }
+    }
+
     /// A file is in place.
     fn see(&mut self, id: u64) {
-        let Some(path) = self.paths.remove(&id) else { return };
-        let (kind, bytes) = ("file".to_owned(), self.written.get(&id).copied().unwrap_or(0));
+        let Some(written) = self.written.remove(&id) else { return };
+        let (path, bytes) = (written.path.clone(), written.bytes);
+        self.files.insert(path.clone(), written);
+        let kind = "file".to_owned();
         let entry = Some(ChangedEntry { kind, bytes, mode: 0o644, modified_unix_s: 0 });
         for watch in self.watches.values_mut().filter(|watch| path.starts_with(&watch.root)) {
             let (kind, path, entry) = ("created".to_owned(), path.clone(), entry.clone());
@@ -100,11 +172,14 @@ fn converse(guests: &Guests, mut stream: UnixStream) {
             let Ok(frame) = frame else { return };
             let id = frame.request_id;
             let Ok(request) = decode_request(frame.message) else { return };
-            let replies = heard.of_watches(&request).unwrap_or_else(|| {
-                if let Request::WriteFile { path, .. } = &request {
-                    heard.paths.insert(id, path.clone());
+            let known = heard.of_watches(&request).or_else(|| heard.of_files(&request));
+            let replies = known.unwrap_or_else(|| {
+                let written = heard.written.entry(id).or_default();
+                if let Request::WriteFile { path, attributes, .. } = &request {
+                    let (path, attributes) = (path.clone(), attributes.clone());
+                    *written = Written { path, bytes: 0, content: Some(Vec::new()), attributes };
                 }
-                let reply = answer(guests, request, heard.written.entry(id).or_default());
+                let reply = answer(guests, request, written);
                 if matches!(reply, Reply::Written { .. }) {
                     heard.see(id);
                 }
@@ -120,8 +195,8 @@ fn converse(guests: &Guests, mut stream: UnixStream) {
     }
 }
 
-/// The answer to a request that has written so many bytes of a file.
-fn answer(guests: &Guests, request: Request, written: &mut u64) -> Reply {
+/// The answer to a request that may go on with a file.
+fn answer(guests: &Guests, request: Request, written: &mut Written) -> Reply {
     match request {
         Request::Hello { nonce, .. } => Reply::Welcome {
             protocol: PROTOCOL_MAX,
@@ -149,24 +224,14 @@ fn answer(guests: &Guests, request: Request, written: &mut u64) -> Reply {
             Reply::Credit { bytes: INPUT_WINDOW_BYTES }
         }
         Request::Input { data, eof } => {
-            *written += data.len() as u64;
+            written.add(&data);
             if !eof {
                 return Reply::Credit { bytes: credit_cost(data.len()) };
             }
-            Reply::Written { bytes: *written }
+            Reply::Written { bytes: written.bytes }
         }
         Request::ListPorts { .. } | Request::SetClock { .. } => Reply::Done {},
         Request::OpenPort { port } => open_port(guests, port),
-        Request::StatFile { path, .. } => Reply::Entry {
-            name: path,
-            kind: "directory".to_owned(),
-            bytes: 0,
-            mode: 0o755,
-            modified_unix_s: 0,
-            owner: None,
-            group: None,
-            attributes: Attributes::new(),
-        },
         Request::AskUsage {} => Reply::Usage {
             cpus: 2,
             cpu_permille: 125,

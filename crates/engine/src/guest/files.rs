@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forkd_protocol::{Attributes, ChangedEntry, FileOwner, Reply, Request, credit_cost};
+use forkd_protocol::{
+    Attributes, ChangedEntry, FileOwner, LinkTarget, Reply, Request, credit_cost,
+};
 use tokio::sync::mpsc;
 
 use super::call::{Call, Deadline, InputPiece};
@@ -45,6 +47,36 @@ pub struct FileEntry {
     pub group: Option<String>,
     /// Extended attributes that were asked for.
     pub attributes: Attributes,
+    /// Of a symbolic link: where it leads, if that was asked for.
+    pub link: Option<FileLink>,
+}
+
+/// Where a symbolic link leads at last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FileLink {
+    /// There.
+    To {
+        /// Absolute path, without links in it.
+        path: String,
+        /// What is there.
+        kind: FileKind,
+        /// Size of a file's content, in bytes.
+        bytes: u64,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// Nothing is there, or it leads in a circle.
+    Nowhere,
+}
+
+impl FileLink {
+    fn of(target: LinkTarget) -> Self {
+        let LinkTarget { path, kind, bytes, mode } = target;
+        if path.is_empty() {
+            return Self::Nowhere;
+        }
+        Self::To { path, kind: kind_of(&kind), bytes, mode: mode & 0o7777 }
+    }
 }
 
 /// What is looked at. A path alone is enough.
@@ -54,11 +86,13 @@ pub struct FileLook<'a> {
     pub path: &'a str,
     /// Extended attributes whose names begin so are told. Older agents tell none.
     pub attributes: Option<&'a str>,
+    /// Symbolic links are told with where they lead. Older agents do not tell it.
+    pub links: bool,
 }
 
 impl<'a> From<&'a str> for FileLook<'a> {
     fn from(path: &'a str) -> Self {
-        Self { path, attributes: None }
+        Self { path, attributes: None, links: false }
     }
 }
 
@@ -237,11 +271,11 @@ impl GuestAgent {
         look: impl Into<FileLook<'_>>,
         within: Duration,
     ) -> Result<Vec<FileEntry>, GuestError> {
-        let FileLook { path, attributes } = look.into();
-        let attributes = attributes.map(str::to_owned);
+        let FileLook { path, attributes, links } = look.into();
+        let (path, attributes) = (path.to_owned(), attributes.map(str::to_owned));
         let mut call = self.call("list files", Deadline::after(within))?;
         let output_credit = call.window();
-        call.begin(&Request::ListFiles { path: path.to_owned(), attributes, output_credit })?;
+        call.begin(&Request::ListFiles { path: path.clone(), attributes, links, output_credit })?;
         let mut entries = Vec::new();
         let mut bytes = 0;
         loop {
@@ -276,16 +310,17 @@ impl GuestAgent {
         look: impl Into<FileLook<'_>>,
         within: Duration,
     ) -> Result<FileEntry, GuestError> {
-        let FileLook { path, attributes } = look.into();
-        let attributes = attributes.map(str::to_owned);
+        let FileLook { path, attributes, links } = look.into();
+        let (path, attributes) = (path.to_owned(), attributes.map(str::to_owned));
         let mut call = self.call("stat file", Deadline::after(within))?;
         let output_credit = call.window();
-        call.begin(&Request::StatFile { path: path.to_owned(), attributes, output_credit })?;
+        let request = Request::StatFile { path: path.clone(), attributes, links, output_credit };
+        call.begin(&request)?;
         let reply = call.next().await?;
         let entry = told(&call, reply)?;
         call.finish();
         // We know the name; the guest's is not needed.
-        Ok(FileEntry { name: name_of(path), path: path.to_owned(), ..entry })
+        Ok(FileEntry { name: name_of(&path), path, ..entry })
     }
 
     /// Removes a file, a symbolic link or a directory.
@@ -371,9 +406,20 @@ fn entry(call: &Call, reply: Reply) -> Result<FileEntry, GuestError> {
 /// An entry as the guest tells it, under any name; its path is still to be set.
 fn told(call: &Call, reply: Reply) -> Result<FileEntry, GuestError> {
     match reply {
-        Reply::Entry { name, kind, bytes, mode, modified_unix_s, owner, group, attributes } => {
+        Reply::Entry {
+            name,
+            kind,
+            bytes,
+            mode,
+            modified_unix_s,
+            owner,
+            group,
+            attributes,
+            link,
+        } => {
             let entry = known(name, &kind, bytes, mode, modified_unix_s);
-            Ok(FileEntry { owner, group, attributes, ..entry })
+            let link = link.filter(|_| entry.kind == FileKind::Symlink).map(FileLink::of);
+            Ok(FileEntry { owner, group, attributes, link, ..entry })
         }
         other => Err(call.unexpected(&other)),
     }
@@ -385,16 +431,20 @@ fn name_of(path: &str) -> String {
     if name.is_empty() { "/" } else { name }.to_owned()
 }
 
-fn known(name: String, kind: &str, bytes: u64, mode: u32, modified_unix_s: i64) -> FileEntry {
-    let kind = match kind {
+fn kind_of(word: &str) -> FileKind {
+    match word {
         "file" => FileKind::File,
         "directory" => FileKind::Directory,
         "symlink" => FileKind::Symlink,
         _ => FileKind::Other,
-    };
+    }
+}
+
+fn known(name: String, kind: &str, bytes: u64, mode: u32, modified_unix_s: i64) -> FileEntry {
+    let kind = kind_of(kind);
     let since = Duration::from_secs(u64::try_from(modified_unix_s).unwrap_or(0));
     let modified_at = UNIX_EPOCH.checked_add(since).unwrap_or(UNIX_EPOCH);
     let (path, mode, owner, group) = (String::new(), mode & 0o7777, None, None);
-    let attributes = Attributes::new();
-    FileEntry { name, path, kind, bytes, mode, modified_at, owner, group, attributes }
+    let (attributes, link) = (Attributes::new(), None);
+    FileEntry { name, path, kind, bytes, mode, modified_at, owner, group, attributes, link }
 }

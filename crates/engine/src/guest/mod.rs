@@ -44,7 +44,7 @@ pub use error::GuestError;
 pub use eval::{EvalOutput, EvalRequest};
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
 pub use files::{
-    Depth, FileChange, FileContent, FileEntry, FileKind, FileLook, FileWatch, ToldChange,
+    Depth, FileChange, FileContent, FileEntry, FileKind, FileLink, FileLook, FileWatch, ToldChange,
     WithEntries,
 };
 pub use forkd_protocol::{
