@@ -11,6 +11,7 @@ use rustix::fs::OFlags;
 
 use crate::active::{Active, Input, Refusal};
 use crate::attributes;
+use crate::kept_watch::KeptWatches;
 use crate::owner::{Owner, make_directories};
 
 /// Permission bits of a new file when the host names none.
@@ -18,12 +19,34 @@ const MODE_DEFAULT: u32 = 0o644;
 
 const TEMPORARY_PREFIX: &str = ".forkd-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
+/// Before the suffix, where there is a file to be replaced.
+const REPLACES: &str = ".over";
 
 static TEMPORARY_FILES: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a file of this name is one that is going to replace another.
-pub(crate) fn is_temporary(name: &str) -> bool {
-    name.starts_with(TEMPORARY_PREFIX) && name.ends_with(TEMPORARY_SUFFIX)
+/// A file that is on its way to its place. Its name says what it does there, so that whoever
+/// watches knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Temporary {
+    /// Nothing was there when it came.
+    IsNew,
+    /// It takes the place of another.
+    Replaces,
+}
+
+impl Temporary {
+    /// What a file of this name is, if it is one.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        let inner = name.strip_prefix(TEMPORARY_PREFIX)?.strip_suffix(TEMPORARY_SUFFIX)?;
+        Some(if inner.ends_with(REPLACES) { Self::Replaces } else { Self::IsNew })
+    }
+
+    /// A name that no other one has.
+    fn name(self) -> String {
+        let number = TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed);
+        let replaces = if self == Self::Replaces { REPLACES } else { "" };
+        format!("{TEMPORARY_PREFIX}{}-{number}{replaces}{TEMPORARY_SUFFIX}", std::process::id())
+    }
 }
 
 /// A part of a file to send.
@@ -52,9 +75,10 @@ pub(crate) fn read(active: &Active, spec: &ReadSpec) {
     active.send(&last, || {});
 }
 
-/// Takes a file, then reports success or what went wrong.
-pub(crate) fn write(active: &Active, spec: &WriteSpec) {
-    let last = match take_content(active, spec) {
+/// Takes a file, then reports success or what went wrong. `watches` see directories that had to be
+/// made before there is anything in them.
+pub(crate) fn write(active: &Active, spec: &WriteSpec, watches: &KeptWatches) {
+    let last = match take_content(active, spec, watches) {
         Ok(bytes) => Reply::Written { bytes },
         Err(refusal) => refusal.into_reply(),
     };
@@ -115,9 +139,16 @@ fn send_content(active: &Active, spec: &ReadSpec) -> Result<u64, Refusal> {
     Ok(sent)
 }
 
-fn take_content(active: &Active, spec: &WriteSpec) -> Result<u64, Refusal> {
+fn take_content(active: &Active, spec: &WriteSpec, watches: &KeptWatches) -> Result<u64, Refusal> {
     let path = absolute(&spec.path)?;
     let owner = Owner::find(spec.owner.as_ref())?;
+    if spec.create_parents
+        && let Some(parent) = path.parent()
+        && !parent.is_dir()
+    {
+        make_directories(parent, owner).map_err(|error| refuse(path, &error))?;
+        watches.look();
+    }
     let mut target = Target::open(path, spec, owner).map_err(|error| refuse(path, &error))?;
     active.open_input();
     let mut taken = 0u64;
@@ -144,11 +175,6 @@ struct Target {
 
 impl Target {
     fn open(path: &Path, spec: &WriteSpec, owner: Option<Owner>) -> io::Result<Self> {
-        if spec.create_parents
-            && let Some(parent) = path.parent()
-        {
-            make_directories(parent, owner)?;
-        }
         // What a symbolic link points to is replaced, not the link.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let existing = std::fs::metadata(&path).ok();
@@ -165,9 +191,8 @@ impl Target {
             attributes::set(&file, &spec.attributes)?;
             return Ok(Self { file, rename: None });
         }
-        let number = TEMPORARY_FILES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{TEMPORARY_PREFIX}{}-{number}{TEMPORARY_SUFFIX}", std::process::id());
-        let temporary = path.with_file_name(name);
+        let kind = if existing.is_some() { Temporary::Replaces } else { Temporary::IsNew };
+        let temporary = path.with_file_name(kind.name());
         // A leftover of an agent that was ended in the middle.
         std::fs::remove_file(&temporary).ok();
         let file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;

@@ -173,6 +173,15 @@ impl KeptWatch {
         Ok(())
     }
 
+    /// Sees what was done until now.
+    fn look(&self) {
+        let mut state = lock(&self.state);
+        state.advance();
+        if state.over.is_some() {
+            self.end();
+        }
+    }
+
     fn is_over(&self) -> bool {
         lock(&self.state).over.is_some()
     }
@@ -192,12 +201,11 @@ pub(crate) struct KeptWatches {
 
 impl KeptWatches {
     /// Begins one. Where there are too many, one that is over gives way.
-    pub(crate) fn keep(&self, keep: Keep, path: &str, recursive: bool) -> Result<Reply, Refusal> {
+    pub(crate) fn keep(&self, keep: Keep, path: &str, extent: Extent) -> Result<Reply, Refusal> {
         if keep.name.len() > KEPT_NAME_BYTES_MAX || keep.record.len() > KEPT_RECORD_BYTES_MAX {
             let message = "the name or the record of a watch to be kept is too long";
             return Err(Refusal::new(code::BAD_REQUEST, message));
         }
-        let extent = Extent { recursive, entries: true };
         let watcher = Watcher::begin(path, extent, Waiting::new(&self.bytes, WAITING_BYTES_MAX))?;
         let busy = |error: std::io::Error| Refusal::new(code::BUSY, error.to_string());
         let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -220,6 +228,13 @@ impl KeptWatches {
         threads::start("watch", STACK_BYTES, move || runs.run()).map_err(busy)?;
         list.push(watch);
         Ok(Reply::Done {})
+    }
+
+    /// Has all of them see what was done until now: directories that are new are watched when this
+    /// returns.
+    pub(crate) fn look(&self) {
+        let all = lock(&self.list).clone();
+        all.iter().for_each(|watch| watch.look());
     }
 
     /// Sends what a watch has seen, then the end or what went wrong.
@@ -248,6 +263,8 @@ impl KeptWatches {
 
 #[cfg(test)]
 mod tests {
+    use forkd_protocol::ChangeDetail;
+
     use super::*;
 
     /// Room for two short changes.
@@ -255,7 +272,7 @@ mod tests {
 
     fn change(path: &str) -> Reply {
         let (kind, path) = ("created".to_owned(), path.to_owned());
-        Reply::Change { kind, path, from: None, entry: None }
+        Reply::Change { kind, path, from: None, entry: None, detail: ChangeDetail::None }
     }
 
     #[test]

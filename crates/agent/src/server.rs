@@ -471,7 +471,7 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         }
         Request::WriteFile { path, mode, append, create_parents, owner, attributes } => {
             let spec = files::WriteSpec { path, mode, append, create_parents, owner, attributes };
-            files::write(active, &spec);
+            files::write(active, &spec, &server.watches);
         }
         Request::ListFiles { path, attributes, links, output_credit: _ } => {
             tree::list(active, &path, tree::Wanted { attributes: attributes.as_deref(), links });
@@ -481,13 +481,14 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         }
         Request::RemoveFile { path, recursive } => tree::remove(active, &path, recursive),
         Request::MakeDirectory { path, owner } => {
-            tree::make_directory(active, &path, owner.as_ref());
+            tree::make_directory(active, &path, owner.as_ref(), &server.watches);
         }
-        Request::WatchFiles { path, recursive, entries, output_credit: _ } => {
-            watch::watch(active, &path, watch::Extent { recursive, entries });
+        Request::WatchFiles { path, recursive, entries, local_only, output_credit: _ } => {
+            watch::watch(active, &path, watch::Extent { recursive, entries, local_only });
         }
-        Request::KeepWatch { keep, path, recursive } => {
-            answer(active, server.watches.keep(keep, &path, recursive));
+        Request::KeepWatch { keep, path, recursive, local_only } => {
+            let extent = watch::Extent { recursive, entries: true, local_only };
+            answer(active, server.watches.keep(keep, &path, extent));
         }
         Request::TakeChanges { name, output_credit: _ } => server.watches.tell(active, &name),
         Request::EndWatch { name } => answer(active, server.watches.end(&name)),

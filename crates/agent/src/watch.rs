@@ -2,7 +2,8 @@
 //!
 //! Guarantees: a change after `Watching` is told, or that changes were missed. A directory that
 //! comes into a watched tree is watched too, and what was made in it before that is told as
-//! created; so a thing may be told twice.
+//! created; so a thing may be told twice. A file that the agent puts in its place is told once, and
+//! that it was put there; its temporary name is never told.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forkd_protocol::{Reply, code};
+use forkd_protocol::{ChangeDetail, Reply, code};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use crate::active::{Active, Refusal};
 use crate::exec::wait_until;
-use crate::files::{absolute, cancelled, is_temporary, refuse};
+use crate::files::{Temporary, absolute, cancelled, refuse};
 use crate::tree;
 
 /// Most directories of one watched tree; each takes about a kilobyte of the kernel's memory.
@@ -32,7 +33,31 @@ const BUFFER_BYTES: usize = 16 * 1024;
 /// As many as empty the kernel's longest queue of long names.
 const READS_MAX: usize = 256;
 
-const LOST: &str = "lost";
+/// The word for a change, and what more is said.
+type What = (&'static str, ChangeDetail);
+
+const MADE: What = ("created", ChangeDetail::Made);
+const FOUND: What = ("created", ChangeDetail::Found);
+const PUT: What = ("created", ChangeDetail::Put);
+const REPLACED: What = ("created", ChangeDetail::Replaced);
+const CONTENT: What = ("modified", ChangeDetail::Content);
+const ATTRIBUTES: What = ("modified", ChangeDetail::Attributes);
+const REMOVED: What = ("removed", ChangeDetail::None);
+const RENAMED: What = ("renamed", ChangeDetail::None);
+const LOST: What = ("lost", ChangeDetail::None);
+
+/// File systems of the network, and such as may be: as `statfs(2)` and the kernel number them.
+const NETWORK_FILE_SYSTEMS: [u32; 9] = [
+    0x6969,      // NFS
+    0x517B,      // SMB
+    0xFE53_4D42, // SMB 2
+    0xFF53_4D42, // CIFS
+    0x6573_5546, // FUSE
+    0x0102_1997, // 9P
+    0x00C3_6400, // Ceph
+    0x5346_414F, // AFS
+    0x7375_7245, // Coda
+];
 
 /// Where changes go.
 pub(crate) trait Sink {
@@ -56,6 +81,8 @@ pub(crate) struct Extent {
     pub(crate) recursive: bool,
     /// With what there is at the path.
     pub(crate) entries: bool,
+    /// Not on a file system of the network.
+    pub(crate) local_only: bool,
 }
 
 /// Tells of changes until the request is ended or the path is gone.
@@ -106,6 +133,12 @@ struct Moved {
     is_directory: bool,
 }
 
+/// A file that is on its way to its place under a temporary name.
+struct Putting {
+    cookie: u32,
+    what: What,
+}
+
 /// Whether what is found in a directory is told.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
@@ -128,6 +161,7 @@ pub(crate) struct Watcher<S> {
     root: i32,
     paths: HashMap<i32, PathBuf>,
     moved: Option<Moved>,
+    putting: Option<Putting>,
 }
 
 impl<S: Sink> Watcher<S> {
@@ -135,11 +169,14 @@ impl<S: Sink> Watcher<S> {
     pub(crate) fn begin(path: &str, extent: Extent, sink: S) -> Result<Self, Refusal> {
         let path = absolute(path)?;
         let fail = |error: io::Error| refuse(path, &error);
+        if extent.local_only {
+            refuse_network(path)?;
+        }
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
         let inotify = Arc::new(inotify.map_err(|errno| fail(errno.into()))?);
         let ends = WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
-        let mut watcher =
-            Self { sink, inotify, extent, root: -1, paths: HashMap::new(), moved: None };
+        let (paths, moved, putting) = (HashMap::new(), None, None);
+        let mut watcher = Self { sink, inotify, extent, root: -1, paths, moved, putting };
         watcher.root = watcher.add(path, ends).map_err(fail)?;
         if extent.recursive {
             watcher.add_below(path, Told::No)?;
@@ -201,8 +238,9 @@ impl<S: Sink> Watcher<S> {
             // What vanishes meanwhile needs no watching; neither does a file.
             let Ok(entries) = std::fs::read_dir(&folder) else { continue };
             for entry in entries.flatten() {
-                if told == Told::Yes {
-                    self.tell("created", &entry.path(), None)?;
+                let name = entry.file_name();
+                if told == Told::Yes && Temporary::of(&name.to_string_lossy()).is_none() {
+                    self.tell(FOUND, &entry.path(), None)?;
                 }
                 if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     continue;
@@ -259,7 +297,7 @@ impl<S: Sink> Watcher<S> {
         let Some(folder) = self.paths.get(&event.watch).cloned() else { return Ok(Root::Stands) };
         let is_root = event.watch == self.root;
         if event.flags.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF) && is_root {
-            self.tell("removed", &folder, None)?;
+            self.tell(REMOVED, &folder, None)?;
             return Ok(Root::Gone);
         }
         if event.flags.contains(ReadFlags::IGNORED) {
@@ -274,7 +312,11 @@ impl<S: Sink> Watcher<S> {
             return Ok(Root::Stands);
         }
         self.give_up_pair()?;
-        if is_temporary(name) {
+        if let Some(temporary) = Temporary::of(name) {
+            if event.flags.contains(ReadFlags::MOVED_FROM) {
+                let what = if temporary == Temporary::Replaces { REPLACED } else { PUT };
+                self.putting = Some(Putting { cookie: event.cookie, what });
+            }
             return Ok(Root::Stands);
         }
         if event.flags.contains(ReadFlags::MOVED_FROM) {
@@ -283,15 +325,20 @@ impl<S: Sink> Watcher<S> {
         } else if event.flags.contains(ReadFlags::CREATE) {
             self.created(&path, is_directory)?;
         } else if event.flags.contains(ReadFlags::DELETE) {
-            self.tell("removed", &path, None)?;
-        } else if event.flags.intersects(ReadFlags::MODIFY | ReadFlags::ATTRIB) {
-            self.tell("modified", &path, None)?;
+            self.tell(REMOVED, &path, None)?;
+        } else {
+            if event.flags.contains(ReadFlags::ATTRIB) {
+                self.tell(ATTRIBUTES, &path, None)?;
+            }
+            if event.flags.contains(ReadFlags::MODIFY) {
+                self.tell(CONTENT, &path, None)?;
+            }
         }
         Ok(Root::Stands)
     }
 
     fn created(&mut self, path: &Path, is_directory: bool) -> Result<(), Refusal> {
-        self.tell("created", path, None)?;
+        self.tell(MADE, path, None)?;
         if is_directory && self.extent.recursive {
             // One that is gone again needs no watching.
             if self.add(path, WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW).is_ok() {
@@ -302,6 +349,9 @@ impl<S: Sink> Watcher<S> {
     }
 
     fn moved_to(&mut self, cookie: u32, path: &Path, is_directory: bool) -> Result<(), Refusal> {
+        if let Some(putting) = self.putting.take_if(|putting| putting.cookie == cookie) {
+            return self.tell(putting.what, path, None);
+        }
         match self.moved.take() {
             Some(from) if from.cookie == cookie => {
                 for known in self.paths.values_mut() {
@@ -311,7 +361,7 @@ impl<S: Sink> Watcher<S> {
                         *known = if whole { path.to_owned() } else { path.join(rest) };
                     }
                 }
-                self.tell("renamed", path, Some(&from.path))
+                self.tell(RENAMED, path, Some(&from.path))
             }
             other => {
                 self.moved = other;
@@ -334,18 +384,19 @@ impl<S: Sink> Watcher<S> {
                 self.paths.remove(&watch);
             }
         }
-        self.tell("removed", &path, None)
+        self.tell(REMOVED, &path, None)
     }
 
-    fn tell(&mut self, kind: &str, path: &Path, from: Option<&Path>) -> Result<(), Refusal> {
+    fn tell(&mut self, what: What, path: &Path, from: Option<&Path>) -> Result<(), Refusal> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
-        let is_there = self.extent.entries && !matches!(kind, "removed" | LOST);
+        let is_there = self.extent.entries && !matches!(what, REMOVED | LOST);
         let facts = is_there.then(|| std::fs::symlink_metadata(path).ok()).flatten();
         let change = Reply::Change {
-            kind: kind.to_owned(),
+            kind: what.0.to_owned(),
             path: text(path),
             from: from.map(text),
             entry: facts.map(|facts| tree::changed_entry(&facts)),
+            detail: what.1,
         };
         if self.sink.take(change) { Ok(()) } else { Err(cancelled(path)) }
     }
@@ -353,5 +404,33 @@ impl<S: Sink> Watcher<S> {
 
 /// Stands for changes that were missed.
 pub(crate) fn lost() -> Reply {
-    Reply::Change { kind: LOST.to_owned(), path: "/".to_owned(), from: None, entry: None }
+    let (kind, path, detail) = (LOST.0.to_owned(), "/".to_owned(), LOST.1);
+    Reply::Change { kind, path, from: None, entry: None, detail }
+}
+
+/// Others change what is on a file system of the network, and the kernel does not hear of it.
+fn refuse_network(path: &Path) -> Result<(), Refusal> {
+    let facts = rustix::fs::statfs(path).map_err(|errno| refuse(path, &errno.into()))?;
+    if is_network(u32::try_from(facts.f_type).unwrap_or(0)) {
+        let problem = "is on a file system of the network, whose changes are not all told";
+        return Err(Refusal::new(code::BAD_REQUEST, format!("{}: {problem}", path.display())));
+    }
+    Ok(())
+}
+
+fn is_network(file_system: u32) -> bool {
+    NETWORK_FILE_SYSTEMS.contains(&file_system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_and_memory_are_local_and_nfs_and_fuse_are_not() {
+        for path in ["/dev/shm", "/proc", "/"] {
+            refuse_network(Path::new(path)).unwrap();
+        }
+        assert!(is_network(0x6969) && is_network(0x6573_5546));
+    }
 }

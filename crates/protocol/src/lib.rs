@@ -57,7 +57,8 @@ pub use limit::{
     KEPT_RECORD_BYTES_MAX, OUTPUT_WINDOW_BYTES, REQUESTS_MAX, TEXT_BYTES_MAX, WATCHES_KEPT_MAX,
 };
 pub use part::{
-    Attributes, ChangedEntry, EvalContext, EvalException, FileOwner, HookReport, Keep, LinkTarget,
+    Attributes, ChangeDetail, ChangedEntry, EvalContext, EvalException, FileOwner, HookReport,
+    Keep, LinkTarget,
 };
 pub use reply::Reply;
 pub use request::Request;

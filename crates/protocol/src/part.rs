@@ -29,6 +29,51 @@ pub struct ChangedEntry {
     pub modified_unix_s: i64,
 }
 
+/// More of a change than its kind. On the wire it is a number: it costs no credit, and those who do
+/// not know one take it for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "u32", into = "u32")]
+pub enum ChangeDetail {
+    /// Older agents say no more, and there may be no more to say.
+    #[default]
+    None,
+    /// Created: a program has made it here, or moved it here.
+    Made,
+    /// Created: it was found in a directory that was not watched before.
+    Found,
+    /// Created: the agent has put a whole file of its host here, where none was.
+    Put,
+    /// Created: the agent has put a whole file of its host here, in the place of another.
+    Replaced,
+    /// Modified: its content.
+    Content,
+    /// Modified: its permissions, its owner, its times or what else is attached to it.
+    Attributes,
+}
+
+const DETAILS: [ChangeDetail; 7] = [
+    ChangeDetail::None,
+    ChangeDetail::Made,
+    ChangeDetail::Found,
+    ChangeDetail::Put,
+    ChangeDetail::Replaced,
+    ChangeDetail::Content,
+    ChangeDetail::Attributes,
+];
+
+impl From<u32> for ChangeDetail {
+    fn from(number: u32) -> Self {
+        let known = usize::try_from(number).ok().and_then(|number| DETAILS.get(number));
+        known.copied().unwrap_or_default()
+    }
+}
+
+impl From<ChangeDetail> for u32 {
+    fn from(detail: ChangeDetail) -> Self {
+        (0..).zip(DETAILS).find(|(_, known)| *known == detail).map_or(0, |(number, _)| number)
+    }
+}
+
 /// Where a symbolic link leads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkTarget {

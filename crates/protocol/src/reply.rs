@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::part::{Attributes, ChangedEntry, EvalContext, EvalException, HookReport, LinkTarget};
+use crate::part::{
+    Attributes, ChangeDetail, ChangedEntry, EvalContext, EvalException, HookReport, LinkTarget,
+};
 #[cfg(doc)]
 use crate::{Keep, code};
 
@@ -212,6 +214,9 @@ pub enum Reply {
         /// What is at the path, if that was asked for and something is.
         #[serde(default)]
         entry: Option<ChangedEntry>,
+        /// More of what has happened.
+        #[serde(default)]
+        detail: ChangeDetail,
     },
     /// A kept watch, whose changes follow. Consumes credit for its text.
     KeptWatch {

@@ -24,7 +24,7 @@ impl Reply {
                 let link = link.as_ref().map_or(0, |link| link.path.len() + link.kind.len());
                 Some(name.len() + kind.len() + of(owner) + of(group) + attributes + link)
             }
-            Self::Change { kind, path, from, entry } => {
+            Self::Change { kind, path, from, entry, detail: _ } => {
                 let more = from.as_ref().map_or(0, String::len);
                 let of_entry = entry.as_ref().map_or(0, |entry| entry.kind.len());
                 Some(kind.len() + path.len() + more + of_entry)

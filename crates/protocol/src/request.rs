@@ -275,6 +275,10 @@ pub enum Request {
         /// What has changed is told with what it is then. Older agents do not.
         #[serde(default)]
         entries: bool,
+        /// Refused where the path is on a file system of the network: what others change there is
+        /// never told. Older agents do not look.
+        #[serde(default)]
+        local_only: bool,
         /// Credit for output.
         #[serde(default)]
         output_credit: u64,
@@ -289,6 +293,9 @@ pub enum Request {
         /// What is below the directory's directories too.
         #[serde(default)]
         recursive: bool,
+        /// As in `WatchFiles`.
+        #[serde(default)]
+        local_only: bool,
     },
     /// What a kept watch has seen since it was asked last, with all that was done before this
     /// request. Answered by `KeptWatch`, then `Change` for each, at last `Done`; or by `Error`,

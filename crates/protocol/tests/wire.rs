@@ -4,9 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use forkd_protocol::{
-    ChangedEntry, DELIMITER, DecodeError, EvalContext, EvalException, FRAME_BYTES_MAX, FileOwner,
-    FrameDecoder, FrameError, HookReport, Keep, LinkTarget, Reply, Request, decode_reply,
-    decode_request, encode_frame, encode_reply, encode_request,
+    ChangeDetail, ChangedEntry, DELIMITER, DecodeError, EvalContext, EvalException,
+    FRAME_BYTES_MAX, FileOwner, FrameDecoder, FrameError, HookReport, Keep, LinkTarget, Reply,
+    Request, decode_reply, decode_request, encode_frame, encode_reply, encode_request,
 };
 
 #[expect(clippy::too_many_lines, reason = "one of each kind")]
@@ -74,11 +74,18 @@ fn requests() -> Vec<Request> {
         },
         Request::RemoveFile { path: "/x".into(), recursive: true },
         Request::MakeDirectory { path: "/x/y".into(), owner: Some(FileOwner::Image) },
-        Request::WatchFiles { path: "/x".into(), recursive: true, entries: true, output_credit: 3 },
+        Request::WatchFiles {
+            path: "/x".into(),
+            recursive: true,
+            entries: true,
+            local_only: true,
+            output_credit: 3,
+        },
         Request::KeepWatch {
             keep: Keep { name: "w-1".into(), record: "{}".into() },
             path: "/x".into(),
             recursive: true,
+            local_only: false,
         },
         Request::TakeChanges { name: "w-1".into(), output_credit: 3 },
         Request::EndWatch { name: "w-1".into() },
@@ -170,6 +177,7 @@ fn replies() -> Vec<Reply> {
                 mode: 0o644,
                 modified_unix_s: -1,
             }),
+            detail: ChangeDetail::Replaced,
         },
         Reply::KeptWatch { record: "{}".into() },
         Reply::Usage {
@@ -274,6 +282,35 @@ fn golden_bytes_of_the_wire_format_do_not_change() {
         0xEF, 0xAD, 0x00,
     ];
     assert_eq!(wire, expected, "{wire:02X?}");
+}
+
+#[test]
+fn details_of_changes_keep_their_numbers_and_an_unknown_one_says_nothing() {
+    let change = |more: &[u8]| {
+        let mut message = vec![0x81, 0xA6];
+        message.extend(b"change");
+        message.push(0x82 + u8::from(!more.is_empty()));
+        message.extend(b"\xA4kind\xA1k\xA4path\xA2/x");
+        message.extend(more);
+        let Ok(Reply::Change { detail, .. }) = decode_reply(&message) else { panic!("{more:?}") };
+        detail
+    };
+    let of = |number| change(&[b"\xA6detail", &[number][..]].concat());
+    assert_eq!(change(&[]), ChangeDetail::None, "an agent of before");
+    let known = [
+        ChangeDetail::None,
+        ChangeDetail::Made,
+        ChangeDetail::Found,
+        ChangeDetail::Put,
+        ChangeDetail::Replaced,
+        ChangeDetail::Content,
+        ChangeDetail::Attributes,
+    ];
+    for (number, detail) in (0..).zip(known) {
+        assert_eq!(of(number), detail);
+        assert_eq!(u32::from(detail), u32::from(number));
+    }
+    assert_eq!(of(100), ChangeDetail::None, "an agent of later");
 }
 
 #[test]

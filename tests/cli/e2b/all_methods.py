@@ -73,9 +73,14 @@ def watching_below(sandbox):
     fs.write("/tmp/watched/below/new", "text")
     events = handle.get_new_events()
     kinds = [(event.name, event.type.value) for event in events]
-    expected = [("below", "create"), ("below/new", "create"), ("below/new", "write")]
+    steps = [("below/new", kind) for kind in ("create", "chmod", "write")]
+    expected = [("below", "create"), *steps]
     assert kinds == expected, kinds
     assert events[-1].entry.size == 4, events
+    fs.write("/tmp/watched/below/new", "other")
+    events = handle.get_new_events()
+    kinds = [(event.name, event.type.value) for event in events]
+    assert kinds == [("below/new", "write")], kinds
     assert handle.get_new_events() == []
     handle.stop()
 

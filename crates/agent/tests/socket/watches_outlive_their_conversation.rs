@@ -8,7 +8,10 @@ use std::time::Instant;
 
 use crate::raw::Raw;
 use crate::support::{LocalAgent, SOON};
-use forkd_engine::guest::{Depth, FileChange, FileKind, FileWrite, GuestAgent, GuestError};
+use forkd_engine::guest::{
+    ChangeDetail, Depth, FileChange, FileKind, FileWrite, GuestAgent, GuestError, Mounts,
+    WatchExtent,
+};
 use forkd_protocol::{Keep, Reply, Request, WATCHES_KEPT_MAX, credit_cost};
 
 /// A directory to be watched.
@@ -75,6 +78,79 @@ async fn a_change_is_told_with_what_was_there_when_it_happened() {
     std::fs::remove_file(&path).unwrap();
     let told = agent.take_changes("w", SOON).await.unwrap().changes;
     assert!(told.iter().all(|told| told.entry.is_none()), "{told:?}");
+}
+
+/// The details of the changes at a path, without repetitions.
+async fn details(agent: &GuestAgent, path: &str) -> Vec<ChangeDetail> {
+    let told = agent.take_changes("w", SOON).await.unwrap().changes;
+    let mut details = Vec::new();
+    for one in told {
+        match &one.change {
+            FileChange::Created(at) | FileChange::Modified(at) if at == path => {
+                details.push(one.detail);
+            }
+            FileChange::Created(at) => assert!(!at.contains(".forkd-"), "{at} is a secret"),
+            other => panic!("{other:?}"),
+        }
+    }
+    details
+}
+
+#[tokio::test]
+async fn a_file_of_the_host_is_told_once_as_put_and_one_of_a_program_step_by_step() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let path = folder.join("new/deep/x").to_str().unwrap().to_owned();
+    keep(&agent, "w", &folder).await.unwrap();
+    let write = || FileWrite { create_parents: true, ..FileWrite::new(path.clone()) };
+    agent.write_file(write(), b"four".to_vec(), SOON).await.unwrap();
+    assert_eq!(details(&agent, &path).await, [ChangeDetail::Put], "in new directories too");
+    agent.write_file(write(), b"five".to_vec(), SOON).await.unwrap();
+    assert_eq!(details(&agent, &path).await, [ChangeDetail::Replaced]);
+
+    let of_program = folder.join("new/y").to_str().unwrap().to_owned();
+    std::fs::write(&of_program, "one").unwrap();
+    let seen = details(&agent, &of_program).await;
+    assert_eq!(seen, [ChangeDetail::Made, ChangeDetail::Content]);
+    std::fs::set_permissions(&of_program, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
+    assert_eq!(details(&agent, &of_program).await, [ChangeDetail::Attributes]);
+    std::fs::write(&of_program, "two").unwrap();
+    let mut seen = details(&agent, &of_program).await;
+    seen.dedup();
+    assert_eq!(seen, [ChangeDetail::Content], "it is emptied, and written");
+    std::fs::write(local.path("outside"), "text").unwrap();
+    let moved = folder.join("moved").to_str().unwrap().to_owned();
+    std::fs::rename(local.path("outside"), &moved).unwrap();
+    assert_eq!(details(&agent, &moved).await, [ChangeDetail::Made]);
+}
+
+#[tokio::test]
+async fn directories_that_the_host_makes_are_watched_when_it_hears_that_they_are_there() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    keep(&agent, "w", &folder).await.unwrap();
+    for number in 0..50 {
+        let below = folder.join(number.to_string()).join("below");
+        agent.make_directory(below.to_str().unwrap(), None, SOON).await.unwrap();
+        let path = below.join("x").to_str().unwrap().to_owned();
+        std::fs::write(&path, "text").unwrap();
+        let mut seen = details(&agent, &path).await;
+        seen.dedup();
+        assert_eq!(seen, [ChangeDetail::Made, ChangeDetail::Content], "{number}");
+    }
+}
+
+#[tokio::test]
+async fn where_the_network_is_left_out_what_is_local_is_watched() {
+    let local = LocalAgent::start();
+    let (agent, folder) = (local.greet().await, folder(&local));
+    let extent = WatchExtent { depth: Depth::Itself, mounts: Mounts::Local };
+    let root = folder.to_str().unwrap();
+    agent.keep_watch("w", "the host's own", root, extent).await.unwrap();
+    std::fs::write(folder.join("x"), "").unwrap();
+    let path = folder.join("x").to_str().unwrap().to_owned();
+    assert_eq!(details(&agent, &path).await, [ChangeDetail::Made]);
 }
 
 #[tokio::test]

@@ -9,7 +9,8 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use forkd_engine::guest::{
-    Depth, FileChange, FileEntry, FileKind, FileWatch, KeptChanges, ToldChange, WithEntries,
+    ChangeDetail, Depth, FileChange, FileEntry, FileKind, FileWatch, KeptChanges, Mounts,
+    ToldChange, WatchExtent, WithEntries,
 };
 use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ pub(super) struct Watched {
     recursive: bool,
     #[serde(alias = "include_entry")]
     include_entry: bool,
+    #[serde(alias = "allow_network_mounts")]
+    allow_network_mounts: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -39,8 +42,11 @@ pub(super) struct OfWatcher {
 
 impl Watched {
     /// How far it goes.
-    fn depth(&self) -> Depth {
-        if self.recursive { Depth::Recursive } else { Depth::Itself }
+    fn extent(&self) -> WatchExtent {
+        WatchExtent {
+            depth: if self.recursive { Depth::Recursive } else { Depth::Itself },
+            mounts: if self.allow_network_mounts { Mounts::All } else { Mounts::Local },
+        }
     }
 
     /// The directory that is meant, and how its changes are told.
@@ -64,17 +70,15 @@ struct Telling {
 impl Telling {
     /// A change as clients see it; a failure when some were missed.
     async fn events(&self, at: &At, told: ToldChange) -> Result<Vec<Value>, Failure> {
-        let ToldChange { change, entry } = told;
+        let ToldChange { change, detail, entry } = told;
         let (path, kind) = match change {
             FileChange::Created(path) => {
                 let entry = entry_of(at, &path, entry).await;
-                // A file that comes into its place in one step has its content already, where E2B's
-                // agent would write it next: programs wait for that.
-                let is_whole =
-                    entry.as_ref().is_some_and(|it| it.kind == FileKind::File && it.bytes > 0);
-                let kinds = ["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"];
-                let kinds = kinds.into_iter().take(if is_whole { 2 } else { 1 });
+                let kinds = kinds_of_new(detail, entry.as_ref()).iter();
                 return Ok(kinds.map(|kind| self.event(&path, kind, entry.as_ref())).collect());
+            }
+            FileChange::Modified(path) if detail == ChangeDetail::Attributes => {
+                (path, "EVENT_TYPE_CHMOD")
             }
             FileChange::Modified(path) => (path, "EVENT_TYPE_WRITE"),
             FileChange::Removed(path) => {
@@ -106,6 +110,25 @@ impl Telling {
             event["entry"] = shown(entry);
         }
         event
+    }
+}
+
+/// What E2B's agent tells of something new. It writes a file in its place: it makes it, gives it to
+/// its user, and fills it. Ours puts it there as a whole, and tells what the other would.
+fn kinds_of_new(detail: ChangeDetail, entry: Option<&FileEntry>) -> &'static [&'static str] {
+    const STEPS: [&str; 3] = ["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"];
+    match detail {
+        ChangeDetail::Put if entry.is_some_and(|entry| entry.bytes == 0) => &STEPS[..2],
+        ChangeDetail::Put => &STEPS,
+        ChangeDetail::Replaced => &STEPS[2..],
+        // A program goes on with what it has made, and that is told by itself.
+        ChangeDetail::Made => &STEPS[..1],
+        // It may have its content already, as it always has where an older agent has put it:
+        // programs wait for that.
+        _ if entry.is_some_and(|it| it.kind == FileKind::File && it.bytes > 0) => {
+            &["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"]
+        }
+        _ => &STEPS[..1],
     }
 }
 
@@ -182,8 +205,8 @@ pub(super) async fn follow(
     ask: Watched,
 ) -> Result<impl Stream<Item = Result<Bytes, Broken>> + Send + use<>, Failure> {
     let telling = ask.told(at, headers).await?;
-    let (engine, depth) = (&at.shared.engine, ask.depth());
-    let watch = engine.watch_files(&at.id, &telling.root, depth, WithEntries::Yes).await?;
+    let (engine, extent) = (&at.shared.engine, ask.extent());
+    let watch = engine.watch_files(&at.id, &telling.root, extent, WithEntries::Yes).await?;
     let follow = Follow {
         at: at.clone(),
         telling,
@@ -203,8 +226,8 @@ pub(super) async fn create(at: &At, headers: &HeaderMap, ask: Watched) -> Result
     let telling = ask.told(at, headers).await?;
     let name = getrandom::u64().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
     let name = format!("w{name:016x}");
-    let (record, depth) = (json!(telling).to_string(), ask.depth());
-    at.shared.engine.keep_watch(&at.id, &name, &record, &telling.root, depth).await?;
+    let (record, extent) = (json!(telling).to_string(), ask.extent());
+    at.shared.engine.keep_watch(&at.id, &name, &record, &telling.root, extent).await?;
     Ok(json!({"watcherId": name}))
 }
 
@@ -228,6 +251,52 @@ pub(super) async fn remove(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Val
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn file(bytes: u64) -> FileEntry {
+        FileEntry {
+            name: "a".to_owned(),
+            path: "/a".to_owned(),
+            kind: FileKind::File,
+            bytes,
+            mode: 0o644,
+            modified_at: std::time::UNIX_EPOCH,
+            owner: None,
+            group: None,
+            attributes: [].into(),
+            link: None,
+        }
+    }
+
+    #[test]
+    fn something_new_is_told_in_the_steps_that_e2b_would_take() {
+        const NEW: &[&str] = &["EVENT_TYPE_CREATE"];
+        let steps = ["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"];
+        let created_and_written = [steps[0], steps[2]];
+        let (full, empty) = (file(4), file(0));
+        for (detail, entry, expected) in [
+            (ChangeDetail::Put, Some(&full), &steps[..]),
+            (ChangeDetail::Put, None, &steps[..]),
+            (ChangeDetail::Put, Some(&empty), &steps[..2]),
+            (ChangeDetail::Replaced, Some(&full), &steps[2..]),
+            (ChangeDetail::Replaced, Some(&empty), &steps[2..]),
+            (ChangeDetail::Made, Some(&full), NEW),
+            (ChangeDetail::Found, Some(&full), &created_and_written[..]),
+            (ChangeDetail::Found, Some(&empty), NEW),
+            (ChangeDetail::None, Some(&full), &created_and_written[..]),
+            (ChangeDetail::None, None, NEW),
+        ] {
+            assert_eq!(kinds_of_new(detail, entry), expected, "{detail:?} {entry:?}");
+        }
+    }
+
+    #[test]
+    fn a_watch_leaves_the_network_alone_unless_it_is_told_not_to() {
+        let of = |text: &str| serde_json::from_str::<Watched>(text).unwrap().extent().mounts;
+        assert_eq!(of("{}"), Mounts::Local);
+        assert_eq!(of(r#"{"allowNetworkMounts": false}"#), Mounts::Local);
+        assert_eq!(of(r#"{"allowNetworkMounts": true}"#), Mounts::All);
+        assert_eq!(of(r#"{"allow_network_mounts": true}"#), Mounts::All);
+    }
 
     #[test]
     fn a_change_is_named_from_the_watched_directory_on() {

@@ -8,7 +8,7 @@ use forkd_vmm::KeptOutput;
 use crate::guest::{
     Cell, CellEvent, CellRequest, Context, Depth, EvalOutput, EvalRequest, ExecOutput, ExecRequest,
     FileContent, FileEntry, FileLook, FileOwner, FileReader, FileWatch, FileWrite, KeptChanges,
-    Pulse, Usage, WithEntries,
+    Pulse, Usage, WatchExtent, WithEntries,
 };
 use crate::sandboxes::InUse;
 use crate::{Engine, EngineError};
@@ -248,10 +248,10 @@ impl Engine {
         &self,
         id: &SandboxId,
         path: &str,
-        depth: Depth,
+        extent: impl Into<WatchExtent>,
         entries: WithEntries,
     ) -> Result<FileWatch, EngineError> {
-        Ok(self.used(id)?.agent()?.watch_files(path, depth, entries).await?)
+        Ok(self.used(id)?.agent()?.watch_files(path, extent, entries).await?)
     }
 
     /// Watches a sandbox's file or directory from now on, under a name that no other of its watches
@@ -265,10 +265,10 @@ impl Engine {
         name: &str,
         record: &str,
         path: &str,
-        depth: Depth,
+        extent: impl Into<WatchExtent>,
     ) -> Result<(), EngineError> {
         let sandbox = self.used(id)?;
-        sandbox.explain(sandbox.agent()?.keep_watch(name, record, path, depth).await).await
+        sandbox.explain(sandbox.agent()?.keep_watch(name, record, path, extent).await).await
     }
 
     /// What a sandbox's kept watch has seen since it was asked last, here or, before a branch, in

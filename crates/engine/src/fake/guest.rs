@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forkd_protocol::{
-    Attributes, ChangedEntry, DATA_BYTES_MAX, FrameDecoder, INPUT_WINDOW_BYTES, LinkTarget,
-    PROTOCOL_MAX, Reply, Request, code, credit_cost, decode_request, encode_reply,
+    Attributes, ChangeDetail, ChangedEntry, DATA_BYTES_MAX, FrameDecoder, INPUT_WINDOW_BYTES,
+    LinkTarget, PROTOCOL_MAX, Reply, Request, code, credit_cost, decode_request, encode_reply,
 };
 
 /// Longer files are forgotten. One is read within a request's first credit.
@@ -152,12 +152,15 @@ impl Heard {
     fn see(&mut self, id: u64) {
         let Some(written) = self.written.remove(&id) else { return };
         let (path, bytes) = (written.path.clone(), written.bytes);
-        self.files.insert(path.clone(), written);
+        let detail = match self.files.insert(path.clone(), written) {
+            None => ChangeDetail::Put,
+            Some(_) => ChangeDetail::Replaced,
+        };
         let kind = "file".to_owned();
         let entry = Some(ChangedEntry { kind, bytes, mode: 0o644, modified_unix_s: 0 });
         for watch in self.watches.values_mut().filter(|watch| path.starts_with(&watch.root)) {
             let (kind, path, entry) = ("created".to_owned(), path.clone(), entry.clone());
-            watch.seen.push(Reply::Change { kind, path, from: None, entry });
+            watch.seen.push(Reply::Change { kind, path, from: None, entry, detail });
         }
     }
 }

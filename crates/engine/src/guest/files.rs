@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forkd_protocol::{
-    Attributes, ChangedEntry, FileOwner, LinkTarget, Reply, Request, credit_cost,
+    Attributes, ChangeDetail, ChangedEntry, FileOwner, LinkTarget, Reply, Request, credit_cost,
 };
 use tokio::sync::mpsc;
 
@@ -147,6 +147,30 @@ pub enum FileChange {
     Lost,
 }
 
+/// What may be watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mounts {
+    /// Whatever there is.
+    All,
+    /// File systems of the guest alone, and none of the network. Older agents watch all.
+    Local,
+}
+
+/// How a path is watched. A depth alone is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchExtent {
+    /// How far.
+    pub depth: Depth,
+    /// Where.
+    pub mounts: Mounts,
+}
+
+impl From<Depth> for WatchExtent {
+    fn from(depth: Depth) -> Self {
+        Self { depth, mounts: Mounts::All }
+    }
+}
+
 /// Whether changes are told with what is at their path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WithEntries {
@@ -161,13 +185,15 @@ pub enum WithEntries {
 pub struct ToldChange {
     /// What has changed.
     pub change: FileChange,
+    /// More of it, if the agent says it.
+    pub detail: ChangeDetail,
     /// What was at its path then, if the agent looked and something was.
     pub entry: Option<FileEntry>,
 }
 
 impl ToldChange {
     pub(super) fn of(
-        kind: &str,
+        (kind, detail): (&str, ChangeDetail),
         path: String,
         from: Option<String>,
         entry: Option<ChangedEntry>,
@@ -184,7 +210,7 @@ impl ToldChange {
             ("renamed", Some(from)) => FileChange::Renamed { from, path },
             _ => FileChange::Lost,
         };
-        Self { change, entry }
+        Self { change, detail, entry }
     }
 
     /// Memory that it takes.
@@ -216,8 +242,8 @@ impl FileWatch {
     /// Any [`GuestError`]; after one, the watch is over.
     pub async fn next(&mut self) -> Result<Option<ToldChange>, GuestError> {
         match self.call.next().await? {
-            Reply::Change { kind, path, from, entry } => {
-                Ok(Some(ToldChange::of(&kind, path, from, entry)))
+            Reply::Change { kind, path, from, entry, detail } => {
+                Ok(Some(ToldChange::of((&kind, detail), path, from, entry)))
             }
             Reply::Done {} => {
                 self.call.finish();
@@ -361,14 +387,16 @@ impl GuestAgent {
     pub async fn watch_files(
         &self,
         path: &str,
-        depth: Depth,
+        extent: impl Into<WatchExtent>,
         entries: WithEntries,
     ) -> Result<FileWatch, GuestError> {
+        let WatchExtent { depth, mounts } = extent.into();
         let mut call = self.call("watch files", Deadline::after(WATCH_DEADLINE))?;
         call.begin(&Request::WatchFiles {
             path: path.to_owned(),
             recursive: depth == Depth::Recursive,
             entries: entries == WithEntries::Yes,
+            local_only: mounts == Mounts::Local,
             output_credit: call.window(),
         })?;
         match call.next().await? {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use forkd_protocol::{Keep, Reply, Request};
 
 use super::call::Deadline;
-use super::files::{Depth, ToldChange, WATCH_DEADLINE};
+use super::files::{Depth, Mounts, ToldChange, WATCH_DEADLINE, WatchExtent};
 use super::{GuestAgent, GuestError, OUTPUT_BYTES_MAX};
 
 /// What one has seen since it was asked last. All of it comes from the guest.
@@ -29,11 +29,13 @@ impl GuestAgent {
         name: &str,
         record: &str,
         path: &str,
-        depth: Depth,
+        extent: impl Into<WatchExtent>,
     ) -> Result<(), GuestError> {
         let keep = Keep { name: name.to_owned(), record: record.to_owned() };
+        let WatchExtent { depth, mounts } = extent.into();
         let (path, recursive) = (path.to_owned(), depth == Depth::Recursive);
-        let request = Request::KeepWatch { keep, path, recursive };
+        let local_only = mounts == Mounts::Local;
+        let request = Request::KeepWatch { keep, path, recursive, local_only };
         self.ask_done("keep a watch", request, WATCH_DEADLINE).await
     }
 
@@ -57,8 +59,8 @@ impl GuestAgent {
         let (mut changes, mut bytes) = (Vec::new(), 0);
         loop {
             match call.next().await? {
-                Reply::Change { kind, path, from, entry } => {
-                    let change = ToldChange::of(&kind, path, from, entry);
+                Reply::Change { kind, path, from, entry, detail } => {
+                    let change = ToldChange::of((&kind, detail), path, from, entry);
                     bytes += change.bytes();
                     if bytes > OUTPUT_BYTES_MAX {
                         return Err(GuestError::OutputTooLarge { limit: OUTPUT_BYTES_MAX });

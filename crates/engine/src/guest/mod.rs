@@ -44,11 +44,12 @@ pub use error::GuestError;
 pub use eval::{EvalOutput, EvalRequest};
 pub use exec::{ExecEvent, ExecExit, ExecOutput, ExecRequest, ExecStream};
 pub use files::{
-    Depth, FileChange, FileContent, FileEntry, FileKind, FileLink, FileLook, FileWatch, ToldChange,
-    WithEntries,
+    Depth, FileChange, FileContent, FileEntry, FileKind, FileLink, FileLook, FileWatch, Mounts,
+    ToldChange, WatchExtent, WithEntries,
 };
 pub use forkd_protocol::{
-    Attributes, EVAL_PARTS_BYTES_MAX, FileOwner, HookReport, OUTPUT_WINDOW_BYTES, REQUESTS_MAX,
+    Attributes, ChangeDetail, EVAL_PARTS_BYTES_MAX, FileOwner, HookReport, OUTPUT_WINDOW_BYTES,
+    REQUESTS_MAX,
 };
 pub use kept_watch::KeptChanges;
 pub use parts::{DISPLAYS_BYTES_MAX, DISPLAYS_MAX, EvalPart};
