@@ -5,6 +5,7 @@
 //! by themselves; what asking again cannot help says so.
 
 use axum::Json;
+use axum::http::header::{CONTENT_RANGE, VARY};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use forkd_engine::guest::{GuestError, ProcessError};
@@ -23,6 +24,13 @@ pub(crate) enum Kind {
     Conflict,
     AlreadyExists,
     TooLarge,
+    /// It is there, in no form that the client takes.
+    NotAcceptable,
+    /// The part is beyond the file's end.
+    NoSuchRange {
+        /// Length of the file.
+        bytes: u64,
+    },
     /// A limit; nothing has been done.
     LimitReached,
     /// It passes by itself; nothing has been done.
@@ -68,7 +76,8 @@ impl Failure {
     /// Its word in Connect.
     pub(crate) const fn word(&self) -> &'static str {
         match self.kind {
-            Kind::InvalidArgument | Kind::TooLarge => "invalid_argument",
+            Kind::InvalidArgument | Kind::TooLarge | Kind::NotAcceptable => "invalid_argument",
+            Kind::NoSuchRange { .. } => "out_of_range",
             Kind::Unauthenticated => "unauthenticated",
             Kind::PermissionDenied => "permission_denied",
             Kind::NotFound => "not_found",
@@ -91,6 +100,8 @@ impl Failure {
             Kind::NotFound => StatusCode::NOT_FOUND,
             Kind::Conflict | Kind::AlreadyExists => StatusCode::CONFLICT,
             Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Kind::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
+            Kind::NoSuchRange { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Kind::LimitReached => StatusCode::TOO_MANY_REQUESTS,
             Kind::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Kind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
@@ -107,7 +118,9 @@ impl Failure {
         match self.kind {
             // What a limit refuses is tried again by nobody here.
             Kind::LimitReached | Kind::NoSpace => StatusCode::TOO_MANY_REQUESTS,
-            Kind::Conflict | Kind::TooLarge => StatusCode::BAD_REQUEST,
+            Kind::Conflict | Kind::TooLarge | Kind::NotAcceptable | Kind::NoSuchRange { .. } => {
+                StatusCode::BAD_REQUEST
+            }
             Kind::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
             Kind::Gone => StatusCode::SERVICE_UNAVAILABLE,
             _ => self.status(),
@@ -143,8 +156,17 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         self.log();
         let mut response = (self.status(), Json(self.body())).into_response();
+        let headers = response.headers_mut();
         if self.kind != Kind::Busy {
-            response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if self.kind == Kind::NotAcceptable {
+            headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        if let Kind::NoSuchRange { bytes } = self.kind
+            && let Ok(length) = HeaderValue::try_from(format!("bytes */{bytes}"))
+        {
+            headers.insert(CONTENT_RANGE, length);
         }
         response
     }
@@ -269,7 +291,7 @@ fn kind_of_process(error: &ProcessError) -> Kind {
 mod tests {
     use super::*;
 
-    const ALL: [Kind; 15] = [
+    const ALL: [Kind; 17] = [
         Kind::InvalidArgument,
         Kind::Unauthenticated,
         Kind::PermissionDenied,
@@ -277,6 +299,8 @@ mod tests {
         Kind::Conflict,
         Kind::AlreadyExists,
         Kind::TooLarge,
+        Kind::NotAcceptable,
+        Kind::NoSuchRange { bytes: 1 },
         Kind::LimitReached,
         Kind::Busy,
         Kind::NoSpace,

@@ -154,8 +154,16 @@ async fn no_more_entries_are_sent_than_the_host_allows() {
     let mut raw = Raw::new(local.stream().await);
     raw.hello(1).await;
     // Enough for two.
-    raw.ask(2, &Request::ListFiles { path: text(folder), attributes: None, links: false, output_credit: 1100 })
-        .await;
+    raw.ask(
+        2,
+        &Request::ListFiles {
+            path: text(folder),
+            attributes: None,
+            links: false,
+            output_credit: 1100,
+        },
+    )
+    .await;
     for _ in 0..2 {
         assert!(matches!(raw.reply().await, (2, Reply::Entry { .. })));
     }

@@ -2,18 +2,15 @@
 //! signature under it.
 
 use axum::Json;
-use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest as _, Multipart, Request};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse as _, Response};
-use forkd_engine::EngineError;
 use forkd_engine::guest::{Attributes, FileKind, FileOwner, FileWrite};
-use forkd_types::limit;
-use futures_util::stream;
 use serde_json::{Value, json};
 
 use super::at::At;
+use super::download;
 use super::entry::seen_kind;
 use super::metadata;
 use super::place::{named, owner_of};
@@ -116,29 +113,25 @@ async fn done(at: At, request: Request, has_token: bool) -> Result<Response, Fai
     }
     match request.method().clone() {
         Method::GET => {
-            let uri = request.uri().clone();
-            drop(request);
-            read(&at, &uri).await
+            let (head, body) = request.into_parts();
+            drop(body);
+            read(&at, &head.uri, &head.headers).await
         }
         Method::POST => Ok(Json(write(at, request).await?).into_response()),
         _ => Err(Failure::new(Kind::InvalidArgument, "a file is read with GET, written with POST")),
     }
 }
 
-async fn read(at: &At, uri: &Uri) -> Result<Response, Failure> {
+async fn read(at: &At, uri: &Uri, headers: &HeaderMap) -> Result<Response, Failure> {
     let query = Query::of(uri)?;
     let user = named(&query.username)?;
     let said = query.path.ok_or_else(|| Failure::field("path", "is missing"))?;
     let path = at.path(&said, user.as_deref()).await?;
-    if seen_kind(&at.entry(&path).await?) == FileKind::Directory {
+    let entry = at.entry(&path).await?;
+    if seen_kind(&entry) == FileKind::Directory {
         return Err(Failure::field("path", &format!("'{path}' is a directory")));
     }
-    let file = at.shared.engine.open_file(&at.id, &path, limit::DOWNLOAD_BYTES_MAX).await?;
-    let pieces = stream::try_unfold(file, |mut file| async move {
-        Ok::<_, EngineError>(file.next().await?.map(|piece| (Bytes::from(piece), file)))
-    });
-    let headers = [(CONTENT_TYPE, "application/octet-stream"), (VARY, "Accept-Encoding")];
-    Ok((headers, Body::from_stream(pieces)).into_response())
+    download::answer(at, &path, &entry, headers).await
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &axum::http::HeaderName) -> &'a str {

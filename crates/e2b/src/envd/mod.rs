@@ -2,6 +2,7 @@
 //! addresses of files. The sandbox is there and runs; here it is asked whether the client may.
 
 pub(crate) mod at;
+mod download;
 mod entry;
 pub(crate) mod files;
 mod filesystem;

@@ -1,7 +1,12 @@
 //! Files and links as clients see them: what is said of a path, and how a file comes out.
 
-use axum::body::Body;
-use serde_json::json;
+use std::io::Read as _;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request};
+use flate2::read::GzDecoder;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
 use super::Lab;
 
@@ -47,4 +52,93 @@ async fn a_link_is_seen_as_what_it_leads_to_and_a_broken_one_as_nothing() {
     let more = [("x-access-token", &**token)];
     let read = lab.data("GET /files?path=/tmp/a.link", id, &more, Body::empty()).await;
     assert_eq!(read.status, 200);
+}
+
+/// An answer as it is.
+struct Raw {
+    status: u16,
+    headers: HeaderMap,
+    bytes: Vec<u8>,
+}
+
+impl Raw {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+impl Lab {
+    async fn get(&self, path: &str, of: &(String, String), more: &[(&str, &str)]) -> Raw {
+        let mut request = Request::builder().uri(format!("/files?path={path}"));
+        let of =
+            [("e2b-sandbox-id", &*of.0), ("e2b-sandbox-port", "49983"), ("x-access-token", &*of.1)];
+        for (name, value) in of.iter().chain(more) {
+            request = request.header(*name, *value);
+        }
+        let answer = self.router.clone().oneshot(request.body(Body::empty()).unwrap()).await;
+        let (head, body) = answer.unwrap().into_parts();
+        let bytes = to_bytes(body, 1 << 20).await.unwrap().to_vec();
+        Raw { status: head.status.as_u16(), headers: head.headers, bytes }
+    }
+}
+
+#[tokio::test]
+async fn a_file_comes_packed_to_those_who_want_it_so_and_plain_with_its_length_to_others() {
+    let lab = Lab::new().await;
+    let content: Vec<u8> = b"some content ".iter().copied().cycle().take(200_000).collect();
+    let of = lab.with_file("/tmp/a", &content).await;
+    let plain = lab.get("/tmp/a", &of, &[]).await;
+    assert_eq!((plain.status, plain.header("content-encoding")), (200, None));
+    assert_eq!(plain.header("content-length"), Some("200000"));
+    assert_eq!(plain.header("vary"), Some("Accept-Encoding"));
+    assert!(plain.bytes == content);
+
+    let packed = lab.get("/tmp/a", &of, &[("accept-encoding", "gzip, deflate")]).await;
+    assert_eq!((packed.status, packed.header("content-encoding")), (200, Some("gzip")));
+    assert_eq!(packed.header("vary"), Some("Accept-Encoding"));
+    assert_eq!(packed.header("content-length"), None, "it is not known before");
+    assert!(packed.bytes.len() < content.len() / 10);
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&*packed.bytes).read_to_end(&mut unpacked).unwrap();
+    assert!(unpacked == content);
+
+    let neither = lab.get("/tmp/a", &of, &[("accept-encoding", "br, *;q=0")]).await;
+    assert_eq!((neither.status, neither.header("vary")), (406, Some("Accept-Encoding")));
+    let said: Value = serde_json::from_slice(&neither.bytes).unwrap();
+    assert_eq!(said["code"], 406);
+    let through_link = lab.get("/tmp/a.link", &of, &[]).await;
+    assert_eq!(through_link.header("content-length"), Some("200000"));
+    assert!(through_link.bytes == content);
+}
+
+#[tokio::test]
+async fn a_range_of_a_file_comes_plain_and_one_behind_its_end_is_refused() {
+    let lab = Lab::new().await;
+    let content: Vec<u8> = (0..100_000_u32).map(|number| number.to_be_bytes()[3]).collect();
+    let of = lab.with_file("/tmp/a", &content).await;
+    let ask = async |range: &str, more: &[(&str, &str)]| {
+        let mut headers = vec![("range", range), ("accept-encoding", "gzip")];
+        headers.extend(more);
+        lab.get("/tmp/a", &of, &headers).await
+    };
+    for (range, shown, expected) in [
+        ("bytes=10-19", "bytes 10-19/100000", 10..20),
+        ("bytes=99990-", "bytes 99990-99999/100000", 99_990..100_000),
+        ("bytes=-70000", "bytes 30000-99999/100000", 30_000..100_000),
+    ] {
+        let part = ask(range, &[]).await;
+        assert_eq!((part.status, part.header("content-range")), (206, Some(shown)), "{range}");
+        assert_eq!(part.header("content-length"), Some(&*expected.len().to_string()));
+        assert_eq!(part.header("content-encoding"), None);
+        assert_eq!(part.header("vary"), Some("Accept-Encoding"));
+        assert!(part.bytes == content[expected], "{range}");
+    }
+    let behind = ask("bytes=100000-", &[]).await;
+    assert_eq!((behind.status, behind.header("content-range")), (416, Some("bytes */100000")));
+    // Several ranges, and one of what the client believes to have: the whole file is right.
+    for (range, more) in [("bytes=0-1,5-6", &[][..]), ("bytes=0-1", &[("if-range", "\"x\"")])] {
+        let whole = ask(range, more).await;
+        assert_eq!((whole.status, whole.header("content-encoding")), (200, None), "{range}");
+        assert!(whole.bytes == content, "{range}");
+    }
 }

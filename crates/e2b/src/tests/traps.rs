@@ -76,7 +76,11 @@ const TRAPS: [(&str, &[&str]); 16] = [
     ),
     (
         "what a client has done is among the changes that it asks for next",
-        &["watching_below", "a_change_is_named_from_the_watched_directory_on"],
+        &[
+            "watching_below",
+            "a_watcher_tells_what_was_done_before_it_is_asked_and_only_once",
+            "something_new_is_told_in_the_steps_that_e2b_would_take",
+        ],
     ),
     (
         "connecting never shortens a life, and a timeout may",

@@ -1,5 +1,6 @@
 //! What a sandbox's guest can be asked for: programs, code, files, its console.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use forkd_types::SandboxId;
@@ -167,6 +168,23 @@ impl Engine {
     ) -> Result<OpenFile, EngineError> {
         let sandbox = self.used(id)?;
         let opened = sandbox.agent()?.open_file(path, most, FILE_DEADLINE).await;
+        let reader = sandbox.explain(opened).await?;
+        Ok(OpenFile { reader, sandbox })
+    }
+
+    /// Opens a part of a sandbox's file, to be read piece by piece. What lies behind the file's end
+    /// is not there.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub async fn open_file_part(
+        &self,
+        id: &SandboxId,
+        path: &str,
+        part: Range<u64>,
+    ) -> Result<OpenFile, EngineError> {
+        let sandbox = self.used(id)?;
+        let opened = sandbox.agent()?.open_file_part(path, part, FILE_DEADLINE).await;
         let reader = sandbox.explain(opened).await?;
         Ok(OpenFile { reader, sandbox })
     }

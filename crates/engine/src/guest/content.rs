@@ -1,5 +1,6 @@
 //! The content of a guest's files: collected, or piece by piece.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use forkd_protocol::{Reply, Request};
@@ -81,7 +82,32 @@ impl GuestAgent {
         most: u64,
         within: Duration,
     ) -> Result<FileReader, GuestError> {
-        let call = self.begin_reading(path, most, within)?;
+        // One more tells that it is too large.
+        self.open(path, 0..most.saturating_add(1), most, within).await
+    }
+
+    /// As [`Self::open_file`], but a part of it; what lies behind its end is not there, and no error.
+    ///
+    /// # Errors
+    /// See [`GuestError`].
+    pub async fn open_file_part(
+        &self,
+        path: &str,
+        part: Range<u64>,
+        within: Duration,
+    ) -> Result<FileReader, GuestError> {
+        let most = part.end.saturating_sub(part.start);
+        self.open(path, part, most, within).await
+    }
+
+    async fn open(
+        &self,
+        path: &str,
+        asked: Range<u64>,
+        most: u64,
+        within: Duration,
+    ) -> Result<FileReader, GuestError> {
+        let call = self.begin_reading(path, asked, within)?;
         let mut reader = FileReader { call, taken: 0, most, within, first: None, ended: false };
         reader.first = reader.receive().await?;
         Ok(reader)
@@ -92,7 +118,7 @@ impl GuestAgent {
     /// # Errors
     /// See [`GuestError`].
     pub async fn read_file(&self, path: &str, within: Duration) -> Result<Vec<u8>, GuestError> {
-        let mut call = self.begin_reading(path, OUTPUT_BYTES_MAX, within)?;
+        let mut call = self.begin_reading(path, 0..OUTPUT_BYTES_MAX + 1, within)?;
         let mut content = call.collected();
         loop {
             match call.next().await? {
@@ -112,13 +138,17 @@ impl GuestAgent {
         }
     }
 
-    fn begin_reading(&self, path: &str, most: u64, within: Duration) -> Result<Call, GuestError> {
+    fn begin_reading(
+        &self,
+        path: &str,
+        part: Range<u64>,
+        within: Duration,
+    ) -> Result<Call, GuestError> {
         let mut call = self.call(WHAT, Deadline::after(within))?;
         call.begin(&Request::ReadFile {
             path: path.to_owned(),
-            offset: 0,
-            // One more tells that it is too large.
-            length: Some(most.saturating_add(1)),
+            offset: part.start,
+            length: Some(part.end.saturating_sub(part.start)),
             output_credit: call.window(),
         })?;
         Ok(call)
