@@ -179,8 +179,7 @@ async fn write_parts(
         }
         let said = match (&named, part.file_name()) {
             (Some(path), _) => path.clone(),
-            // Clients escape quotes, and nothing else.
-            (None, Some(name)) => name.replace("%22", "\""),
+            (None, Some(name)) => unescaped(name),
             (None, None) => return Err(Failure::field("path", "is missing")),
         };
         let path = at.path(&said, user).await?;
@@ -198,6 +197,11 @@ async fn write_parts(
         all.push(new.written(at, path).await?);
     }
     Ok(all)
+}
+
+/// The name that a client means in a form. All escape quotes, and Python's backslashes too.
+fn unescaped(name: &str) -> String {
+    name.replace("\\\\", "\\").replace("%22", "\"")
 }
 
 /// What all files of an upload are given.

@@ -142,3 +142,31 @@ async fn a_range_of_a_file_comes_plain_and_one_behind_its_end_is_refused() {
         assert!(whole.bytes == content, "{range}");
     }
 }
+
+#[tokio::test]
+async fn a_name_in_a_form_is_what_the_client_means_whatever_its_letters() {
+    let lab = Lab::new().await;
+    let (id, token) = lab.sandbox(json!({})).await;
+    let headers =
+        [("x-access-token", &*token), ("content-type", "multipart/form-data; boundary=x")];
+    for (sent, meant) in [
+        ("/tmp/say %22hi%22.txt", "/tmp/say \"hi\".txt"),
+        ("/tmp/Grüße/日本語 🦀.txt", "/tmp/Grüße/日本語 🦀.txt"),
+        ("/tmp/a;b=c, d.txt", "/tmp/a;b=c, d.txt"),
+        ("/tmp/100%.txt", "/tmp/100%.txt"),
+        ("/tmp/a'b.txt", "/tmp/a'b.txt"),
+        (r"/tmp/python\\s.txt", r"/tmp/python\s.txt"),
+        (r"/tmp/node\s.txt", r"/tmp/node\s.txt"),
+    ] {
+        let form = format!(
+            "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{sent}\"\r\n\
+             Content-Type: application/octet-stream\r\n\r\ncontent\r\n--x--\r\n"
+        );
+        let written = lab.data("POST /files", &id, &headers, form.into()).await;
+        assert_eq!(written.status, 200, "{sent}: {}", written.body);
+        assert_eq!(written.body[0]["path"], meant);
+        assert_eq!(written.body[0]["name"], meant.rsplit('/').next().unwrap());
+        let stat = lab.call("Stat", &(id.clone(), token.clone()), json!({"path": meant})).await;
+        assert_eq!(stat.body["entry"]["size"], "7", "{sent}: {}", stat.body);
+    }
+}

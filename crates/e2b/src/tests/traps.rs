@@ -91,6 +91,7 @@ const TRAPS: [(&str, &[&str]); 16] = [
         "the name of a part is a path; files come without their length, and may be large",
         &[
             "files_of_a_form_go_where_their_names_say",
+            "a_name_in_a_form_is_what_the_client_means_whatever_its_letters",
             "a_large_file_comes_in_and_a_broken_one_is_refused_at_once",
             "a_file_comes_in_without_its_length",
         ],
