@@ -76,13 +76,15 @@ fn not_shown(error: axum::http::header::InvalidHeaderValue) -> Failure {
     Failure::new(Kind::Internal, error.to_string())
 }
 
-/// How long it is, if that is known before it is read: of what the kernel makes up it is not.
-const fn length_of(entry: &FileEntry) -> Option<u64> {
-    match (&entry.kind, &entry.link) {
-        (FileKind::File, _) if entry.bytes > 0 => Some(entry.bytes),
-        (_, Some(FileLink::To { kind: FileKind::File, bytes, .. })) if *bytes > 0 => Some(*bytes),
-        _ => None,
-    }
+/// How long it is, if that is known before it is read: of what the kernel makes up it is not,
+/// whatever is said.
+fn length_of(entry: &FileEntry) -> Option<u64> {
+    let (path, kind, bytes) = match &entry.link {
+        Some(FileLink::To { path, kind, bytes, .. }) => (path, *kind, *bytes),
+        Some(FileLink::Nowhere) | None => (&entry.path, entry.kind, entry.bytes),
+    };
+    let is_made_up = ["/proc/", "/sys/"].iter().any(|made_up| path.starts_with(made_up));
+    (kind == FileKind::File && bytes > 0 && !is_made_up).then_some(bytes)
 }
 
 /// The pieces of a part of a file, or of all that it turns out to have.
@@ -255,6 +257,38 @@ mod tests {
             let ask = |said| packing_for(&headers(&[(name.clone(), "x"), (ACCEPT_ENCODING, said)]));
             assert_eq!(ask("gzip").unwrap(), Packing::None, "{name}");
             assert_eq!(ask("gzip, identity;q=0").unwrap_err().kind, Kind::NotAcceptable, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_length_is_said_of_a_file_alone_and_of_none_that_the_kernel_makes_up() {
+        let entry = |path: &str, kind, link| FileEntry {
+            name: "a".to_owned(),
+            path: path.to_owned(),
+            kind,
+            bytes: 4096,
+            mode: 0o644,
+            modified_at: std::time::UNIX_EPOCH,
+            owner: None,
+            group: None,
+            attributes: [].into(),
+            link,
+        };
+        let to = |path: &str, kind| {
+            let (path, bytes, mode) = (path.to_owned(), 7, 0o644);
+            Some(FileLink::To { path, kind, bytes, mode })
+        };
+        let (file, link) = (FileKind::File, FileKind::Symlink);
+        for (entry, expected) in [
+            (entry("/a", file, None), Some(4096)),
+            (entry("/a", link, to("/b", file)), Some(7)),
+            (entry("/a", link, to("/b", FileKind::Other)), None),
+            (entry("/a", link, to("/sys/a", file)), None),
+            (entry("/a", link, None), None),
+            (entry("/a", FileKind::Other, None), None),
+            (entry("/sys/kernel/a", file, None), None),
+        ] {
+            assert_eq!(length_of(&entry), expected, "{entry:?}");
         }
     }
 
