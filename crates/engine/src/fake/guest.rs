@@ -1,6 +1,6 @@
 //! A guest agent that says yes to what a template and a start need, and to little more. What is
-//! written to its files is forgotten with the connection, and at once if it is long. What is no such
-//! file is a directory, or a symbolic link: `NAME.link`, to `NAME` if that was written.
+//! written to its files is forgotten with the connection, and at once if it is long. What is no
+//! such file is a directory, or a symbolic link: `NAME.link`, to `NAME` if that was written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};

@@ -86,7 +86,8 @@ impl GuestAgent {
         self.open(path, 0..most.saturating_add(1), most, within).await
     }
 
-    /// As [`Self::open_file`], but a part of it; what lies behind its end is not there, and no error.
+    /// As [`Self::open_file`], but a part of it. What lies behind its end is not there, and no
+    /// error.
     ///
     /// # Errors
     /// See [`GuestError`].
