@@ -11,7 +11,6 @@ use rustix::fs::OFlags;
 
 use crate::active::{Active, Input, Refusal};
 use crate::attributes;
-use crate::kept_watch::KeptWatches;
 use crate::owner::{Owner, make_directories};
 
 /// Permission bits of a new file when the host names none.
@@ -75,10 +74,10 @@ pub(crate) fn read(active: &Active, spec: &ReadSpec) {
     active.send(&last, || {});
 }
 
-/// Takes a file, then reports success or what went wrong. `watches` see directories that had to be
-/// made before there is anything in them.
-pub(crate) fn write(active: &Active, spec: &WriteSpec, watches: &KeptWatches) {
-    let last = match take_content(active, spec, watches) {
+/// Takes a file, then reports success or what went wrong. `look` is called when directories had to
+/// be made, before there is anything in them.
+pub(crate) fn write(active: &Active, spec: &WriteSpec, look: impl FnOnce()) {
+    let last = match take_content(active, spec, look) {
         Ok(bytes) => Reply::Written { bytes },
         Err(refusal) => refusal.into_reply(),
     };
@@ -139,7 +138,7 @@ fn send_content(active: &Active, spec: &ReadSpec) -> Result<u64, Refusal> {
     Ok(sent)
 }
 
-fn take_content(active: &Active, spec: &WriteSpec, watches: &KeptWatches) -> Result<u64, Refusal> {
+fn take_content(active: &Active, spec: &WriteSpec, look: impl FnOnce()) -> Result<u64, Refusal> {
     let path = absolute(&spec.path)?;
     let owner = Owner::find(spec.owner.as_ref())?;
     if spec.create_parents
@@ -147,7 +146,7 @@ fn take_content(active: &Active, spec: &WriteSpec, watches: &KeptWatches) -> Res
         && !parent.is_dir()
     {
         make_directories(parent, owner).map_err(|error| refuse(path, &error))?;
-        watches.look();
+        look();
     }
     let mut target = Target::open(path, spec, owner).map_err(|error| refuse(path, &error))?;
     active.open_input();

@@ -471,7 +471,7 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         }
         Request::WriteFile { path, mode, append, create_parents, owner, attributes } => {
             let spec = files::WriteSpec { path, mode, append, create_parents, owner, attributes };
-            files::write(active, &spec, &server.watches);
+            files::write(active, &spec, || server.watches.look());
         }
         Request::ListFiles { path, attributes, links, output_credit: _ } => {
             tree::list(active, &path, tree::Wanted { attributes: attributes.as_deref(), links });
@@ -481,7 +481,7 @@ fn perform(running: &Running, request: Request) -> Vec<OutputPipe> {
         }
         Request::RemoveFile { path, recursive } => tree::remove(active, &path, recursive),
         Request::MakeDirectory { path, owner } => {
-            tree::make_directory(active, &path, owner.as_ref(), &server.watches);
+            tree::make_directory(active, &path, owner.as_ref(), || server.watches.look());
         }
         Request::WatchFiles { path, recursive, entries, local_only, output_credit: _ } => {
             watch::watch(active, &path, watch::Extent { recursive, entries, local_only });

@@ -9,7 +9,6 @@ use forkd_protocol::{ChangedEntry, FileOwner, LinkTarget, Reply, code};
 use crate::active::{Active, Refusal};
 use crate::attributes;
 use crate::files::{absolute, cancelled, refuse};
-use crate::kept_watch::KeptWatches;
 use crate::owner::{Names, Owner, make_directories};
 
 /// What is told of an entry besides what everybody wants to know.
@@ -56,18 +55,18 @@ pub(crate) fn remove(active: &Active, path: &str, recursive: bool) {
     finish(active, result);
 }
 
-/// Makes a directory and those above it, then says so. `watches` have seen it by then.
+/// Makes a directory and those above it, then says so. `look` is called before that.
 pub(crate) fn make_directory(
     active: &Active,
     path: &str,
     owner: Option<&FileOwner>,
-    watches: &KeptWatches,
+    look: impl FnOnce(),
 ) {
     let made = absolute(path).and_then(|path| {
         let owner = Owner::find(owner)?;
         make_directories(path, owner).map_err(|error| refuse(path, &error))
     });
-    watches.look();
+    look();
     finish(active, made);
 }
 
