@@ -10,7 +10,8 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use forkd_engine::guest::{GuestError, ProcessError};
 use forkd_engine::{EngineError, describe};
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
 
@@ -45,6 +46,61 @@ pub(crate) enum Kind {
     Gone,
 }
 
+/// Words of Connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = CallErrorCode)]
+pub(crate) enum Word {
+    InvalidArgument,
+    Unauthenticated,
+    PermissionDenied,
+    NotFound,
+    FailedPrecondition,
+    AlreadyExists,
+    ResourceExhausted,
+    Unavailable,
+    Unimplemented,
+    DeadlineExceeded,
+    Internal,
+    DataLoss,
+    OutOfRange,
+}
+
+/// An error of the control interface, and of addresses of files.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Error)]
+pub(crate) struct ErrorBody {
+    /// The status. Some clients look here, and not at that of the answer.
+    code: u16,
+    /// What is wrong, for people.
+    message: String,
+}
+
+/// An error of a call.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CallError {
+    /// Clients raise their error by it.
+    code: Word,
+    /// What is wrong, for people.
+    message: String,
+}
+
+/// The answer in place of a sandbox, or of a server in it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NoServer {
+    /// The sandbox, as the client has said it.
+    pub(crate) sandbox_id: String,
+    /// Clients look for `was not found` and `port is not open` in it.
+    pub(crate) message: String,
+    /// The status.
+    pub(crate) code: u16,
+    /// The port, where the sandbox runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) port: Option<u16>,
+}
+
 /// Why a request is not done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -74,21 +130,21 @@ impl Failure {
     }
 
     /// Its word in Connect.
-    pub(crate) const fn word(&self) -> &'static str {
+    pub(crate) const fn word(&self) -> Word {
         match self.kind {
-            Kind::InvalidArgument | Kind::TooLarge | Kind::NotAcceptable => "invalid_argument",
-            Kind::NoSuchRange { .. } => "out_of_range",
-            Kind::Unauthenticated => "unauthenticated",
-            Kind::PermissionDenied => "permission_denied",
-            Kind::NotFound => "not_found",
-            Kind::Conflict => "failed_precondition",
-            Kind::AlreadyExists => "already_exists",
-            Kind::LimitReached | Kind::NoSpace => "resource_exhausted",
-            Kind::Busy | Kind::Gone => "unavailable",
-            Kind::Unimplemented => "unimplemented",
-            Kind::DeadlineExceeded => "deadline_exceeded",
-            Kind::Internal => "internal",
-            Kind::Missed => "data_loss",
+            Kind::InvalidArgument | Kind::TooLarge | Kind::NotAcceptable => Word::InvalidArgument,
+            Kind::NoSuchRange { .. } => Word::OutOfRange,
+            Kind::Unauthenticated => Word::Unauthenticated,
+            Kind::PermissionDenied => Word::PermissionDenied,
+            Kind::NotFound => Word::NotFound,
+            Kind::Conflict => Word::FailedPrecondition,
+            Kind::AlreadyExists => Word::AlreadyExists,
+            Kind::LimitReached | Kind::NoSpace => Word::ResourceExhausted,
+            Kind::Busy | Kind::Gone => Word::Unavailable,
+            Kind::Unimplemented => Word::Unimplemented,
+            Kind::DeadlineExceeded => Word::DeadlineExceeded,
+            Kind::Internal => Word::Internal,
+            Kind::Missed => Word::DataLoss,
         }
     }
 
@@ -128,13 +184,13 @@ impl Failure {
     }
 
     /// As an error of the control interface inside an answer.
-    pub(crate) fn body(&self) -> serde_json::Value {
-        json!({"code": self.status().as_u16(), "message": self.message})
+    pub(crate) fn body(&self) -> ErrorBody {
+        ErrorBody { code: self.status().as_u16(), message: self.message.clone() }
     }
 
     /// As an error of Connect.
-    pub(crate) fn call_body(&self) -> serde_json::Value {
-        json!({"code": self.word(), "message": self.message})
+    pub(crate) fn call_body(&self) -> CallError {
+        CallError { code: self.word(), message: self.message.clone() }
     }
 
     /// As the answer to a call that answers once.
@@ -148,6 +204,20 @@ impl Failure {
         match self.kind {
             Kind::Internal => tracing::error!(error = %self.message, "request failed"),
             _ => tracing::debug!(error = %self.message, "request refused"),
+        }
+    }
+}
+
+impl Failure {
+    /// As the answer to a request for a sandbox, which the client calls so. One that has ended
+    /// meanwhile is answered as one that is not there.
+    pub(crate) fn into_response_of(self, said: &str) -> Response {
+        match self.kind {
+            Kind::Gone => {
+                self.log();
+                bad_gateway(said, None)
+            }
+            _ => self.into_response(),
         }
     }
 }
@@ -180,13 +250,15 @@ impl From<EngineError> for Failure {
 
 /// Clients look for these words, and tell by them whether the sandbox or its server is missing.
 pub(crate) fn bad_gateway(said: &str, port: Option<u16>) -> Response {
-    let said: String = said.chars().take(80).collect();
-    let body = match port {
-        None => json!({"sandboxId": said, "message": "The sandbox was not found", "code": 502}),
-        Some(port) => json!({
-            "sandboxId": said, "port": port, "code": 502,
-            "message": "The sandbox is running but port is not open",
-        }),
+    let message = match port {
+        None => "The sandbox was not found",
+        Some(_) => "The sandbox is running but port is not open",
+    };
+    let body = NoServer {
+        sandbox_id: said.chars().take(80).collect(),
+        message: message.to_owned(),
+        code: StatusCode::BAD_GATEWAY.as_u16(),
+        port,
     };
     let mut response = (StatusCode::BAD_GATEWAY, Json(body)).into_response();
     response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
@@ -289,6 +361,8 @@ fn kind_of_process(error: &ProcessError) -> Kind {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const ALL: [Kind; 17] = [
@@ -329,10 +403,24 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn a_sandbox_that_ends_under_a_request_is_answered_as_one_that_is_not_there() {
+        let gone = Failure::new(Kind::Gone, "the connection is closed").into_response_of("sb0");
+        assert_eq!(gone.status(), 502);
+        let body = axum::body::to_bytes(gone.into_body(), 1000).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let expected =
+            json!({"sandboxId": "sb0", "message": "The sandbox was not found", "code": 502});
+        assert_eq!(body, expected);
+        let other = Failure::new(Kind::NotFound, "no file").into_response_of("sb0");
+        assert_eq!(other.status(), 404);
+    }
+
     #[test]
     fn an_error_has_the_form_that_its_reader_understands() {
         let failure = Failure::field("timeout", "must be at least 1");
-        assert_eq!(failure.body(), json!({"code": 400, "message": "timeout: must be at least 1"}));
-        assert_eq!(failure.call_body()["code"], "invalid_argument");
+        let body = json!({"code": 400, "message": "timeout: must be at least 1"});
+        assert_eq!(json!(failure.body()), body);
+        assert_eq!(json!(failure.call_body())["code"], "invalid_argument");
     }
 }

@@ -34,9 +34,8 @@ pub fn check_envelopes(input: &[u8]) {
         let (head, after) = rest.split_at(HEAD_BYTES);
         let length = head[1..].iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
         let (message, after) = after.split_at(length);
-        if let Envelope::Message(read) = envelope {
-            assert_eq!(read, message, "a message is another one");
-        }
+        let (Envelope::Message(read) | Envelope::End(read)) = envelope;
+        assert_eq!(read, message, "a message is another one");
         rest = after;
     }
 }

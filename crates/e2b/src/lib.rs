@@ -22,6 +22,8 @@
 mod aliases;
 mod connect;
 mod control;
+#[cfg(test)]
+mod document;
 mod domain;
 mod envd;
 mod failure;

@@ -20,9 +20,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use forkd_engine::EngineError;
 use forkd_types::SandboxId;
-use serde_json::json;
 
-use crate::failure::{Failure, bad_gateway};
+use crate::failure::{Failure, NoServer, bad_gateway};
 use crate::pass_on::{NotPassed, ToPort};
 use crate::shared::Shared;
 
@@ -48,8 +47,10 @@ pub(crate) fn permits(
 /// The answer to a request that may not.
 pub(crate) fn refused(said: &str) -> Response {
     let message = "the E2B-Traffic-Access-Token is missing or not that of this sandbox";
-    let body = json!({"sandboxId": said, "message": message, "code": 403});
-    (StatusCode::FORBIDDEN, Json(body)).into_response()
+    let (sandbox_id, message) = (said.to_owned(), message.to_owned());
+    let status = StatusCode::FORBIDDEN;
+    let body = NoServer { sandbox_id, message, code: status.as_u16(), port: None };
+    (status, Json(body)).into_response()
 }
 
 /// Passes a request that may to a sandbox that runs.
@@ -68,11 +69,13 @@ pub(crate) async fn answer(
         Err(NotPassed::Engine(EngineError::PortClosed { .. })) => {
             bad_gateway(said, Some(port.get()))
         }
-        Err(NotPassed::Engine(error)) => Failure::from(error).into_response(),
+        Err(NotPassed::Engine(error)) => Failure::from(error).into_response_of(said),
         Err(NotPassed::Server(error)) => {
             let message = format!("what listens on port {port}: {error}");
-            let body = json!({"sandboxId": said, "port": port, "message": message, "code": 502});
-            (StatusCode::BAD_GATEWAY, Json(body)).into_response()
+            let (sandbox_id, status) = (said.to_owned(), StatusCode::BAD_GATEWAY);
+            let port = Some(port.get());
+            (status, Json(NoServer { sandbox_id, message, code: status.as_u16(), port }))
+                .into_response()
         }
     }
 }

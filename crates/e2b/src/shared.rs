@@ -8,6 +8,7 @@ use forkd_engine::{Caller, Engine};
 use forkd_types::{SandboxId, SandboxState};
 
 use crate::aliases::Aliases;
+use crate::control::HandedOut;
 use crate::control::repeat::Repeats;
 use crate::domain::Domain;
 use crate::envd::place::Homes;
@@ -30,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) records: Records,
     pub(crate) templates: Aliases,
     pub(crate) homes: Homes,
-    pub(crate) repeats: Repeats,
+    pub(crate) repeats: Repeats<HandedOut>,
     pub(crate) listening: Listening,
     pub(crate) find_caller: FindCaller,
     pub(crate) pass_on: PassOn,

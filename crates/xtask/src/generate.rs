@@ -20,10 +20,14 @@ const WRITE: &str = "FORKD_UPDATE";
 const SDK_SCRIPT: &str = "scripts/generate.py";
 
 /// All generated files, in the order in which they are made.
-const GENERATORS: [Generator; 5] = [
+const GENERATORS: [Generator; 6] = [
     Generator {
         files: "openapi/v1.json",
         how: How::Test("forkd-daemon", "--lib", "the_committed_openapi_document_is_current"),
+    },
+    Generator {
+        files: "openapi/e2b.json",
+        how: How::Test("forkd-e2b", "--lib", "the_committed_document_of_e2b_is_current"),
     },
     Generator {
         files: "docs/reference/cli.md",

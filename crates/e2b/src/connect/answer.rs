@@ -9,10 +9,10 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{Stream, stream};
 use serde::Serialize;
-use serde_json::json;
+use utoipa::ToSchema;
 
 use super::envelope;
-use crate::failure::Failure;
+use crate::failure::{CallError, Failure};
 
 /// The sandbox has died in the middle of an answer: the connection breaks, by which clients know
 /// it.
@@ -28,21 +28,36 @@ pub(crate) fn answered<T: Serialize>(result: Result<T, Failure>) -> Response {
     }
 }
 
+/// Says nothing but that it is done.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Empty {}
+
+/// The last message of a stream.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct EndOfStream {
+    /// Why it ends before all has been said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    error: Option<CallError>,
+}
+
 /// One message of a stream.
-pub(crate) fn message(message: &serde_json::Value) -> Bytes {
-    envelope::sealed(message.to_string().as_bytes()).into()
+pub(crate) fn message(message: &impl Serialize) -> Bytes {
+    envelope::sealed(&json_of(message)).into()
+}
+
+/// Ours have nothing that JSON cannot say.
+fn json_of(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message).unwrap_or_default()
 }
 
 /// The end of a stream, with an error or without.
 pub(crate) fn ended(result: Result<(), Failure>) -> Bytes {
-    let last = match result {
-        Ok(()) => json!({}),
-        Err(failure) => {
-            failure.log();
-            json!({"error": failure.call_body()})
-        }
-    };
-    envelope::last(last.to_string().as_bytes()).into()
+    let error = result.err().map(|failure| {
+        failure.log();
+        failure.call_body()
+    });
+    envelope::last(&json_of(&EndOfStream { error })).into()
 }
 
 /// An answer of envelopes. One that fails before its first message is a success of HTTP too:
@@ -67,6 +82,7 @@ where
 #[cfg(test)]
 mod tests {
     use axum::body::to_bytes;
+    use serde_json::json;
 
     use super::*;
     use crate::failure::Kind;

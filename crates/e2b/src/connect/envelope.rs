@@ -15,8 +15,8 @@ const LAST: u8 = 2;
 pub(crate) enum Envelope {
     /// A message.
     Message(Vec<u8>),
-    /// The end of the stream; a client says nothing in it.
-    End,
+    /// The end of the stream. A client says nothing in it that matters.
+    End(Vec<u8>),
 }
 
 /// `message` in an envelope.
@@ -66,9 +66,10 @@ impl Decoder {
         let Some(message) = self.held.get(HEAD_BYTES..HEAD_BYTES + length) else {
             return Ok(None);
         };
+        let message = message.to_vec();
         let envelope = match flags & LAST {
-            0 => Envelope::Message(message.to_vec()),
-            _ => Envelope::End,
+            0 => Envelope::Message(message),
+            _ => Envelope::End(message),
         };
         self.held.drain(..HEAD_BYTES + length);
         Ok(Some(envelope))
@@ -114,7 +115,7 @@ mod tests {
                 rest = others;
             }
             let mut wanted: Vec<_> = messages.into_iter().map(Envelope::Message).collect();
-            wanted.push(Envelope::End);
+            wanted.push(Envelope::End(b"{}".to_vec()));
             prop_assert_eq!(found, wanted);
             prop_assert!(!decoder.is_in_the_middle());
         }

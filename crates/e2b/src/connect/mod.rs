@@ -10,7 +10,9 @@ mod answer;
 mod envelope;
 mod read;
 
-pub(crate) use answer::{Broken, answered, ended, message, streamed};
+#[cfg(test)]
+pub(crate) use answer::EndOfStream;
+pub(crate) use answer::{Broken, Empty, answered, ended, message, streamed};
 pub(crate) use envelope::{Decoder, Envelope};
 #[cfg(feature = "fuzzing")]
 pub(crate) use envelope::{HEAD_BYTES, MESSAGE_BYTES_MAX};

@@ -10,10 +10,12 @@ use forkd_engine::{AtEnd, Sandbox, SandboxOptions};
 use forkd_types::limit;
 use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::asked::{Asked, HashedBody, to_the_end, without_build};
 use super::network::{NetworkWish, policy_of};
 use super::repeat::RepeatKey;
+use super::shown::HandedOut;
 use crate::failure::{Failure, Kind};
 use crate::record::Record;
 
@@ -26,27 +28,40 @@ const START_PATIENCE: Duration = Duration::from_secs(600);
 /// Bytes of all variables of a sandbox.
 const ENV_BYTES_MAX: usize = 64 << 10;
 
-#[derive(Debug, Deserialize)]
+/// A wish for a sandbox.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NewSandbox {
+    /// What to start from: a name that stands for a snapshot, or the id of one.
     #[serde(rename = "templateID")]
     template_id: String,
+    /// How long it lives, in seconds; by itself 300, and 15 on the route without `/v2`.
     timeout: Option<i64>,
+    /// What lists find it by.
     metadata: Option<BTreeMap<String, String>>,
+    /// What its programs find in their environment.
     env_vars: Option<BTreeMap<String, String>>,
+    /// Whether it reaches the network outside; `true` is what the daemon does by itself.
     #[serde(rename = "allow_internet_access")]
     allow_internet_access: Option<bool>,
+    /// Whether it pauses at its end and is not removed.
     auto_pause: Option<bool>,
+    /// `false` is refused: forkd keeps its memory.
     auto_pause_memory: Option<bool>,
     auto_resume: Option<AutoResume>,
     network: Option<NetworkWish>,
+    /// forkd does not do this: it is refused.
     iam: Option<Value>,
+    /// forkd does not do this: it is refused.
     mcp: Option<Value>,
+    /// forkd does not do this: more than an empty list is refused.
     volume_mounts: Option<Vec<Value>>,
 }
 
-#[derive(Debug, Deserialize)]
+/// Whether a paused sandbox wakes by itself.
+#[derive(Debug, Deserialize, ToSchema)]
 struct AutoResume {
+    /// Whether a request to one of its ports wakes it.
     #[serde(default)]
     enabled: bool,
 }
@@ -103,7 +118,7 @@ pub(super) async fn create(
     uri: Uri,
     headers: HeaderMap,
     HashedBody(body, digest): HashedBody<NewSandbox>,
-) -> Result<(StatusCode, Json<Value>), Failure> {
+) -> Result<(StatusCode, Json<HandedOut>), Failure> {
     let key = RepeatKey::of(&headers, asked.engine.caller().owner())?;
     let shared = Arc::clone(&asked.shared);
     let make = make(asked, uri, body);
@@ -118,7 +133,7 @@ pub(super) async fn create(
 }
 
 /// Makes a sandbox; what a client is told of it.
-async fn make(asked: Asked, uri: Uri, body: NewSandbox) -> Result<Value, Failure> {
+async fn make(asked: Asked, uri: Uri, body: NewSandbox) -> Result<HandedOut, Failure> {
     body.check()?;
     let is_old = !uri.path().starts_with("/v2/");
     let default = if is_old { TIMEOUT_OLD_SECS } else { TIMEOUT_DEFAULT_SECS };

@@ -8,12 +8,13 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use forkd_engine::{BranchRequest, DeletePolicy, EngineError, Sandbox, SandboxOptions, Wait};
 use forkd_types::{BranchMode, OperationId, SandboxState, SnapshotTag, TagName};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::asked::{Asked, Body, Said, to_the_end};
 use super::create::life_of;
-use crate::failure::{Failure, Kind};
+use super::shown::HandedOut;
+use crate::failure::{ErrorBody, Failure, Kind};
 use crate::record::Record;
 
 /// What E2B's documents say.
@@ -21,18 +22,29 @@ const FORKS_MAX: u32 = 100;
 /// Before the random part of the tag of a snapshot that only forks need.
 pub(super) const FORK_TAG: &str = "e2b-fork-";
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// A wish for forks.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = NewForks)]
 pub(super) struct Fork {
+    /// How long they live, in seconds; 15 by itself.
     timeout: Option<i64>,
+    /// How many; one by itself.
     count: Option<u32>,
+}
+
+/// What became of one fork.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ForkResult {
+    Sandbox(HandedOut),
+    Error(ErrorBody),
 }
 
 pub(super) async fn fork(
     asked: Asked,
     Path(said): Said,
     Body(body): Body<Fork>,
-) -> Result<(StatusCode, Json<Vec<Value>>), Failure> {
+) -> Result<(StatusCode, Json<Vec<ForkResult>>), Failure> {
     let source = asked.sandbox(&said)?;
     let count = body.count.unwrap_or(1);
     if !(1..=FORKS_MAX).contains(&count) {
@@ -85,7 +97,7 @@ impl Asked {
         source: Sandbox,
         count: u32,
         life: Duration,
-    ) -> Result<Vec<Value>, Failure> {
+    ) -> Result<Vec<ForkResult>, Failure> {
         let tag = random_tag(FORK_TAG)?.said_by(self.engine.caller().owner());
         self.branch(&source, tag.clone()).await?;
         let asked = Arc::new(self);
@@ -100,8 +112,8 @@ impl Asked {
         for start in starts {
             let died = |error| Failure::new(Kind::Internal, format!("a task died: {error}"));
             forks.push(match start.await.map_err(died).and_then(|started| started) {
-                Ok(sandbox) => json!({"sandbox": asked.handed_out(&sandbox)}),
-                Err(failure) => json!({"error": failure.body()}),
+                Ok(sandbox) => ForkResult::Sandbox(asked.handed_out(&sandbox)),
+                Err(failure) => ForkResult::Error(failure.body()),
             });
         }
         // Its layers stay for as long as a fork lives.

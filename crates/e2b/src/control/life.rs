@@ -7,19 +7,19 @@ use axum::extract::{Path, RawQuery};
 use axum::http::StatusCode;
 use forkd_engine::guest::Usage;
 use forkd_types::SandboxState;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::asked::{Asked, Body, Said, to_the_end};
 use super::create::life_of;
-use super::shown::{end_of, time};
+use super::shown::{Detail, HandedOut, end_of, time};
 use crate::failure::{Failure, Kind};
 use crate::shared::{Stand, now_unix, stand_of};
 
 /// Between a client's now and ours, on its way here.
 const NOW_SECS: i64 = 5;
 
-pub(super) async fn detail(asked: Asked, Path(said): Said) -> Result<Json<Value>, Failure> {
+pub(super) async fn detail(asked: Asked, Path(said): Said) -> Result<Json<Detail>, Failure> {
     let sandbox = asked.sandbox(&said)?;
     Ok(Json(asked.detailed(&sandbox)))
 }
@@ -37,11 +37,29 @@ pub(super) async fn kill(asked: Asked, Path(said): Said) -> Result<StatusCode, F
     Ok(StatusCode::NO_CONTENT)
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// How long a sandbox is to live from now on.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = SandboxTimeout)]
 pub(super) struct Timeout {
-    timeout: Option<i64>,
+    /// In seconds; what is not positive ends it at once.
+    timeout: i64,
+}
+
+/// For how much longer a sandbox is needed.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = RefreshSandbox)]
+pub(super) struct Refresh {
+    /// In seconds; 15 by itself.
     duration: Option<i64>,
+}
+
+/// How a client comes back to a sandbox.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ConnectSandbox)]
+pub(super) struct Connect {
+    /// How long it is to live from now on, in seconds; 300 by itself.
+    timeout: Option<i64>,
+    /// `false` is refused of a paused sandbox: forkd keeps its memory.
     memory: Option<bool>,
 }
 
@@ -52,8 +70,7 @@ pub(super) async fn set_timeout(
     Body(body): Body<Timeout>,
 ) -> Result<StatusCode, Failure> {
     let sandbox = asked.sandbox(&said)?;
-    let secs = body.timeout.ok_or_else(|| Failure::field("timeout", "is missing"))?;
-    let life = life_of("timeout", secs)?;
+    let life = life_of("timeout", body.timeout)?;
     // A paused sandbox has no end; it gets one when it runs again.
     if sandbox.state != SandboxState::Paused {
         asked.engine.set_time_left(&sandbox.id, Some(life))?;
@@ -65,7 +82,7 @@ pub(super) async fn set_timeout(
 pub(super) async fn refresh(
     asked: Asked,
     Path(said): Said,
-    Body(body): Body<Timeout>,
+    Body(body): Body<Refresh>,
 ) -> Result<StatusCode, Failure> {
     let sandbox = asked.sandbox(&said)?;
     asked.extend(&sandbox, life_of("duration", body.duration.unwrap_or(15))?)?;
@@ -76,8 +93,8 @@ pub(super) async fn refresh(
 pub(super) async fn connect(
     asked: Asked,
     Path(said): Said,
-    Body(body): Body<Timeout>,
-) -> Result<(StatusCode, Json<Value>), Failure> {
+    Body(body): Body<Connect>,
+) -> Result<(StatusCode, Json<HandedOut>), Failure> {
     let sandbox = asked.sandbox(&said)?;
     let life = life_of("timeout", body.timeout.unwrap_or(300))?;
     if sandbox.state != SandboxState::Paused {
@@ -110,10 +127,14 @@ impl Asked {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+/// How a sandbox is paused.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = PauseSandbox)]
 pub(super) struct Pause {
+    /// `false` is refused: forkd keeps its memory.
     memory: Option<bool>,
+    /// Whether to refuse when the guest agent does not answer.
     require_healthy_guest: Option<bool>,
 }
 
@@ -142,21 +163,39 @@ pub(super) async fn pause(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// What programs use at a moment. All sizes are in bytes.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Metric)]
+pub(super) struct Sample {
+    #[schema(format = DateTime, pattern = "Z$")]
+    timestamp: String,
+    timestamp_unix: u64,
+    cpu_count: u32,
+    /// Of all processors together, in percent.
+    cpu_used_pct: f64,
+    mem_used: u64,
+    mem_total: u64,
+    mem_cache: u64,
+    disk_used: u64,
+    disk_total: u64,
+}
+
 /// What programs use now: one sample, unless the client asks about other times. No history is kept.
 pub(super) async fn metrics(
     asked: Asked,
     Path(said): Said,
     RawQuery(query): RawQuery,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Vec<Sample>>, Failure> {
     let sandbox = asked.sandbox(&said)?;
     let span = Span::of(&query.unwrap_or_default())?;
     let now = now_unix();
     // A paused one uses nothing that anybody could measure.
     if !span.has(now) || stand_of(sandbox.state) != Stand::Running {
-        return Ok(Json(json!([])));
+        return Ok(Json(Vec::new()));
     }
     let usage = asked.engine.guest_usage(&sandbox.id).await?;
-    Ok(Json(json!([sample(&usage, SystemTime::now())])))
+    Ok(Json(vec![sample(&usage, SystemTime::now())]))
 }
 
 /// The times that a client asks about, in seconds since 1970, both included.
@@ -194,19 +233,18 @@ impl Span {
 }
 
 /// As clients see what programs use at a moment.
-fn sample(usage: &Usage, at: SystemTime) -> Value {
-    let unix = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    json!({
-        "timestamp": time(at),
-        "timestampUnix": unix,
-        "cpuCount": usage.cpus,
-        "cpuUsedPct": f64::from(usage.cpu_permille) / 10.0,
-        "memUsed": usage.memory_used.get(),
-        "memTotal": usage.memory.get(),
-        "memCache": usage.memory_cached.get(),
-        "diskUsed": usage.disk_used.get(),
-        "diskTotal": usage.disk.get(),
-    })
+fn sample(usage: &Usage, at: SystemTime) -> Sample {
+    Sample {
+        timestamp: time(at),
+        timestamp_unix: at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
+        cpu_count: usage.cpus,
+        cpu_used_pct: f64::from(usage.cpu_permille) / 10.0,
+        mem_used: usage.memory_used.get(),
+        mem_total: usage.memory.get(),
+        mem_cache: usage.memory_cached.get(),
+        disk_used: usage.disk_used.get(),
+        disk_total: usage.disk.get(),
+    }
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use forkd_engine::Sandbox;
 use forkd_types::{SandboxState, SnapshotTag};
 use percent_encoding::percent_decode_str;
-use serde_json::Value;
 
 use super::asked::Asked;
+use super::shown::Listed;
 use crate::failure::Failure;
 use crate::shared::{Stand, stand_of};
 
@@ -162,7 +162,7 @@ impl Wanted {
 pub(super) async fn list(
     asked: Asked,
     RawQuery(query): RawQuery,
-) -> Result<(HeaderMap, Json<Vec<Value>>), Failure> {
+) -> Result<(HeaderMap, Json<Vec<Listed>>), Failure> {
     let wanted = wanted(query.as_deref().unwrap_or_default())?;
     let template = match &wanted.template {
         None => None,
@@ -178,7 +178,7 @@ pub(super) async fn list(
     let all = all.into_iter().map(with_cursor).collect();
     let limit = wanted.limit.unwrap_or(LIMIT_MAX);
     let (sandboxes, next) = page(all, wanted.oldest_first, wanted.after.as_ref(), limit);
-    let shown = sandboxes.iter().map(|sandbox| Value::Object(asked.listed(sandbox))).collect();
+    let shown = sandboxes.iter().map(|sandbox| asked.listed(sandbox)).collect();
     Ok((header(next), Json(shown)))
 }
 

@@ -2,6 +2,8 @@
 
 mod asked;
 mod create;
+#[cfg(test)]
+pub(crate) mod described;
 mod fork;
 mod life;
 mod list;
@@ -14,8 +16,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
-use axum::routing::{any, delete, get, post, put};
+use axum::routing::{MethodFilter, MethodRouter, any, on};
 
+pub(crate) use self::shown::HandedOut;
 use crate::failure::{Failure, Kind};
 use crate::shared::Shared;
 
@@ -25,33 +28,63 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// Where clients name builds. A snapshot may be called so, and must not be removed in their place.
 const TAGS: &str = "/templates/tags";
 
+/// A route: all there are, and all that the document describes.
+pub(crate) struct Route {
+    /// The handler answers it alone.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the document is made of it"))]
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    handler: fn() -> MethodRouter<Arc<Shared>>,
+}
+
+macro_rules! route {
+    ($method:ident, $path:literal, $handler:expr) => {
+        Route {
+            method: stringify!($method),
+            path: $path,
+            handler: || on(MethodFilter::$method, $handler),
+        }
+    };
+}
+
+/// All routes.
+pub(crate) const ROUTES: &[Route] = &[
+    route!(POST, "/sandboxes", create::create),
+    route!(POST, "/v2/sandboxes", create::create),
+    route!(GET, "/sandboxes", list::list),
+    route!(GET, "/v2/sandboxes", list::list),
+    route!(GET, "/sandboxes/{id}", life::detail),
+    route!(DELETE, "/sandboxes/{id}", life::kill),
+    route!(POST, "/sandboxes/{id}/timeout", life::set_timeout),
+    route!(POST, "/sandboxes/{id}/refreshes", life::refresh),
+    route!(POST, "/sandboxes/{id}/connect", life::connect),
+    route!(POST, "/v2/sandboxes/{id}/connect", life::connect),
+    route!(POST, "/sandboxes/{id}/resume", life::connect),
+    route!(POST, "/sandboxes/{id}/pause", life::pause),
+    route!(GET, "/sandboxes/{id}/metrics", life::metrics),
+    route!(PUT, "/sandboxes/{id}/network", network::replace),
+    route!(POST, "/sandboxes/{id}/fork", fork::fork),
+    route!(POST, "/sandboxes/{id}/snapshots", snapshots::create),
+    route!(GET, "/snapshots", snapshots::list),
+    route!(DELETE, "/templates/{id}", snapshots::remove),
+    route!(GET, "/templates/aliases/{id}", snapshots::alias),
+    route!(GET, "/health", health),
+];
+
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
-    let create = || post(create::create);
-    let listing = get(list::list);
-    Router::new()
-        .route("/sandboxes", create().merge(listing.clone()))
-        .route("/v2/sandboxes", create().merge(listing))
-        .route("/sandboxes/{id}", get(life::detail).delete(life::kill))
-        .route("/sandboxes/{id}/timeout", post(life::set_timeout))
-        .route("/sandboxes/{id}/refreshes", post(life::refresh))
-        .route("/sandboxes/{id}/connect", post(life::connect))
-        .route("/v2/sandboxes/{id}/connect", post(life::connect))
-        .route("/sandboxes/{id}/resume", post(life::connect))
-        .route("/sandboxes/{id}/pause", post(life::pause))
-        .route("/sandboxes/{id}/metrics", get(life::metrics))
-        .route("/sandboxes/{id}/network", put(network::replace))
-        .route("/sandboxes/{id}/fork", post(fork::fork))
-        .route("/sandboxes/{id}/snapshots", post(snapshots::create))
-        .route("/snapshots", get(snapshots::list))
-        .route("/templates/{id}", delete(snapshots::remove))
-        .route("/templates/aliases/{id}", get(snapshots::alias))
+    let routes = ROUTES
+        .iter()
+        .fold(Router::new(), |router, route| router.route(route.path, (route.handler)()));
+    routes
         .route(TAGS, any(unknown_route))
-        .route("/health", get(|| async { "" }))
         .fallback(unknown_route)
         .method_not_allowed_fallback(unknown_route)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(shared)
 }
+
+/// Whether anybody is there.
+async fn health() {}
 
 /// What forkd does not do at all, by the first word of a path, and what does it instead.
 const NOT_DONE: [(&str, &str); 4] = [

@@ -2,25 +2,53 @@
 
 use axum::http::StatusCode;
 use forkd_types::network::{HeaderRules, NetworkPolicy};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::asked::{Asked, Body, Said, to_the_end};
 use crate::failure::Failure;
 
 /// What a client wants. Each field is done or refused.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct NetworkWish {
+    /// Addresses, ranges of them, and names. What is allowed is not denied.
     allow_out: Option<Vec<String>>,
+    /// Addresses and ranges of them.
     deny_out: Option<Vec<String>>,
+    /// Whether everybody who knows the address of a server may reach it; `true` by itself.
     allow_public_traffic: Option<bool>,
     #[serde(rename = "allow_internet_access")]
     allow_internet_access: Option<bool>,
+    /// forkd does not do this: more than an empty list is refused.
     dns_servers: Option<Value>,
+    /// forkd does not do this: more than an empty object is refused.
     egress_proxy: Option<Value>,
+    /// The host that servers are told; `${PORT}` in it is their port.
     mask_request_host: Option<String>,
+    /// forkd does not do this: more than an empty list is refused.
     https_ports: Option<Value>,
+    /// forkd does not do this: more than an empty object is refused.
+    rules: Option<Value>,
+}
+
+/// What a sandbox may reach.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Network)]
+pub(super) struct NetworkShown {
+    allow_out: Vec<String>,
+    deny_out: Vec<String>,
+    /// Whether everybody who knows the address of a server may reach it.
+    allow_public_traffic: bool,
+    /// The host that servers are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    mask_request_host: Option<String>,
+    /// Headers in requests to some hosts. A secret is named, not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, nullable = false)]
     rules: Option<Value>,
 }
 
@@ -103,20 +131,21 @@ fn rules_of(said: Option<&Value>) -> Result<HeaderRules, Failure> {
     Ok(rules)
 }
 
+/// The same as clients have said it, if there is any.
+fn shown_rules(rules: &HeaderRules) -> Option<Value> {
+    let text = json!(rules).to_string().replace(SECRET.1, SECRET.0);
+    serde_json::from_str(&text).ok().filter(|_| !rules.is_empty())
+}
+
 /// What a sandbox may reach, as it is shown. What E2B has no word for is left out.
-pub(super) fn shown(policy: &NetworkPolicy, is_public: bool) -> Value {
-    let allowed: Vec<String> = policy.allow_out.iter().map(ToString::to_string).collect();
-    let denied: Vec<String> = policy.deny_out.iter().map(ToString::to_string).collect();
-    let mut shown =
-        json!({"allowOut": allowed, "denyOut": denied, "allowPublicTraffic": is_public});
-    if let Some(host) = &policy.mask_request_host {
-        shown["maskRequestHost"] = host.to_string().into();
+pub(super) fn shown(policy: &NetworkPolicy, is_public: bool) -> NetworkShown {
+    NetworkShown {
+        allow_out: policy.allow_out.iter().map(ToString::to_string).collect(),
+        deny_out: policy.deny_out.iter().map(ToString::to_string).collect(),
+        allow_public_traffic: is_public,
+        mask_request_host: policy.mask_request_host.as_ref().map(ToString::to_string),
+        rules: shown_rules(&policy.rules),
     }
-    if !policy.rules.is_empty() {
-        let text = json!(policy.rules).to_string().replace(SECRET.1, SECRET.0);
-        shown["rules"] = serde_json::from_str(&text).unwrap_or_default();
-    }
-    shown
 }
 
 /// Replaces the policy; what is left out is cleared.
@@ -148,7 +177,7 @@ mod tests {
             ]},
         });
         let policy = policy(None, Some(said.clone())).unwrap().unwrap();
-        assert_eq!(shown(&policy, false), said);
+        assert_eq!(json!(shown(&policy, false)), said);
         let secrets: Vec<_> = policy.rules.secrets().map(ToString::to_string).collect();
         assert_eq!(secrets, ["KEY"], "it is a secret of this daemon's");
     }

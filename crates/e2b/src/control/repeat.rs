@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
 use forkd_types::{Digest, Owner};
-use serde_json::Value;
 
 use crate::failure::{Failure, Kind};
 
@@ -48,23 +47,32 @@ impl RepeatKey {
 
 /// What was asked and answered.
 #[derive(Debug)]
-struct Answered {
+struct Answered<T> {
     request: Digest,
-    answer: Value,
+    answer: T,
 }
+
+/// Where the answer is, or will be.
+type Slot<T> = Arc<tokio::sync::Mutex<Option<Answered<T>>>>;
 
 /// One request. Who asks first holds the lock until there is an answer.
 #[derive(Debug)]
-struct Place {
-    answered: Arc<tokio::sync::Mutex<Option<Answered>>>,
+struct Place<T> {
+    answered: Slot<T>,
     since: Instant,
 }
 
 /// The answers that are kept.
-#[derive(Debug, Default)]
-pub(crate) struct Repeats(Mutex<HashMap<RepeatKey, Place>>);
+#[derive(Debug)]
+pub(crate) struct Repeats<T>(Mutex<HashMap<RepeatKey, Place<T>>>);
 
-impl Repeats {
+impl<T> Default for Repeats<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Repeats<T> {
     /// The answer to a request with this key: the one that was given before, or that of `make`.
     ///
     /// # Errors
@@ -73,8 +81,8 @@ impl Repeats {
         &self,
         key: RepeatKey,
         request: Digest,
-        make: impl Future<Output = Result<Value, Failure>>,
-    ) -> Result<Value, Failure> {
+        make: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
         let place = self.place(key, Instant::now());
         let mut answered = place.lock().await;
         if let Some(answered) = &*answered {
@@ -91,7 +99,7 @@ impl Repeats {
 
     /// Where the answer for a key is or will be. Forgets what is old, and the oldest if there are
     /// too many.
-    fn place(&self, key: RepeatKey, now: Instant) -> Arc<tokio::sync::Mutex<Option<Answered>>> {
+    fn place(&self, key: RepeatKey, now: Instant) -> Slot<T> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !places.contains_key(&key) {
             places.retain(|_, place| now.duration_since(place.since) < KEPT_FOR);
@@ -111,7 +119,7 @@ impl Repeats {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -165,7 +173,7 @@ mod tests {
 
     #[test]
     fn answers_are_kept_for_a_day_and_not_too_many_of_them() {
-        let (repeats, begun) = (Repeats::default(), Instant::now());
+        let (repeats, begun) = (Repeats::<Value>::default(), Instant::now());
         let count = || repeats.0.lock().unwrap().len();
         for number in 0..KEPT_MAX + 10 {
             let at = begun + Duration::from_millis(number as u64);

@@ -1,19 +1,139 @@
 //! A sandbox as clients of E2B see it.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use forkd_engine::{AtEnd, Sandbox};
 use forkd_types::{SandboxState, SnapshotTag, limit};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::asked::Asked;
-use super::network;
+use super::network::{self, NetworkShown};
 use crate::id;
 use crate::record::Record;
 use crate::shared::ENVD_VERSION;
 
 /// There is one, and clients ignore it.
 const CLIENT_ID: &str = "forkd";
+
+/// A sandbox with what opens it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Sandbox)]
+pub(crate) struct HandedOut {
+    /// What it was started from.
+    #[serde(rename = "templateID")]
+    template_id: String,
+    /// Its name: small letters and digits.
+    #[serde(rename = "sandboxID")]
+    #[schema(pattern = "^[a-z0-9]+$")]
+    sandbox_id: String,
+    /// Always the same.
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    /// Clients decide by it what they may ask.
+    #[schema(pattern = r"^\d+\.\d+\.\d+$")]
+    envd_version: &'static str,
+    /// Opens its programs and files, as `X-Access-Token`.
+    envd_access_token: String,
+    /// Each of its ports has a name below it.
+    domain: String,
+    /// Opens its servers, as `E2B-Traffic-Access-Token`, where not everybody may reach them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    traffic_access_token: Option<String>,
+    /// The name that the client gave for the template, where it stands for another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    alias: Option<String>,
+}
+
+/// Whether a sandbox runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = SandboxState)]
+pub(super) enum State {
+    Running,
+    Paused,
+}
+
+/// A sandbox in a list.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ListedSandbox)]
+pub(super) struct Listed {
+    /// What it was started from.
+    #[serde(rename = "templateID")]
+    template_id: String,
+    /// Its name.
+    #[serde(rename = "sandboxID")]
+    #[schema(pattern = "^[a-z0-9]+$")]
+    sandbox_id: String,
+    /// Always the same.
+    #[serde(rename = "clientID")]
+    client_id: &'static str,
+    /// When it was made.
+    #[schema(format = DateTime, pattern = "Z$")]
+    started_at: String,
+    /// When it ends, unless somebody changes that.
+    #[schema(format = DateTime, pattern = "Z$")]
+    end_at: String,
+    cpu_count: u32,
+    #[serde(rename = "memoryMB")]
+    memory_mb: u64,
+    #[serde(rename = "diskSizeMB")]
+    disk_size_mb: u64,
+    state: State,
+    /// Clients decide by it what they may ask.
+    #[schema(pattern = r"^\d+\.\d+\.\d+$")]
+    envd_version: &'static str,
+    /// Its maker's words.
+    metadata: BTreeMap<String, String>,
+    /// The name that the client gave for the template, where it stands for another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    alias: Option<String>,
+}
+
+/// A sandbox alone.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SandboxDetail)]
+pub(super) struct Detail {
+    #[serde(flatten)]
+    listed: Listed,
+    /// Opens its programs and files.
+    envd_access_token: String,
+    /// Each of its ports has a name below it.
+    domain: String,
+    /// What its maker has said of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    allow_internet_access: Option<bool>,
+    /// What it may reach, where somebody has said it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    network: Option<NetworkShown>,
+    lifecycle: Lifecycle,
+}
+
+/// What becomes of a sandbox by itself.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Lifecycle {
+    /// Whether a request to one of its ports wakes it.
+    auto_resume: bool,
+    on_timeout: OnTimeout,
+}
+
+/// What becomes of a sandbox at its end.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum OnTimeout {
+    Kill,
+    Pause,
+}
 
 /// RFC 3339 with microseconds, which are what lists are cut by.
 pub(super) fn time(time: SystemTime) -> String {
@@ -48,77 +168,64 @@ impl Asked {
     }
 
     /// As create, connect and fork answer.
-    pub(super) fn handed_out(&self, sandbox: &Sandbox) -> Value {
+    pub(super) fn handed_out(&self, sandbox: &Sandbox) -> HandedOut {
         let record = self.record(sandbox);
-        let mut shown = json!({
-            "templateID": record.template,
-            "sandboxID": id::shown(&sandbox.id),
-            "clientID": CLIENT_ID,
-            "envdVersion": ENVD_VERSION,
-            "envdAccessToken": self.shared.secret.access_token(&sandbox.id),
-            "domain": self.shared.domain.to_string(),
-        });
-        if !record.allow_public_traffic {
-            let token = self.shared.secret.traffic_token(&sandbox.id);
-            shown["trafficAccessToken"] = token.into();
+        let traffic_token = || self.shared.secret.traffic_token(&sandbox.id);
+        HandedOut {
+            template_id: record.template,
+            sandbox_id: id::shown(&sandbox.id),
+            client_id: CLIENT_ID,
+            envd_version: ENVD_VERSION,
+            envd_access_token: self.shared.secret.access_token(&sandbox.id),
+            domain: self.shared.domain.to_string(),
+            traffic_access_token: (!record.allow_public_traffic).then(traffic_token),
+            alias: record.alias,
         }
-        if let Some(alias) = record.alias {
-            shown["alias"] = alias.into();
-        }
-        shown
     }
 
     /// As lists show it.
-    pub(super) fn listed(&self, sandbox: &Sandbox) -> Map<String, Value> {
+    pub(super) fn listed(&self, sandbox: &Sandbox) -> Listed {
         listed_with(sandbox, self.record(sandbox))
     }
 
     /// As it is shown alone.
-    pub(super) fn detailed(&self, sandbox: &Sandbox) -> Value {
+    pub(super) fn detailed(&self, sandbox: &Sandbox) -> Detail {
         let record = self.record(sandbox);
-        let allow_internet_access = record.allow_internet_access;
-        let auto_resume = record.wakes_for_secs.is_some();
         let is_public = record.allow_public_traffic;
-        let mut shown = listed_with(sandbox, record);
-        let token = self.shared.secret.access_token(&sandbox.id);
-        shown.insert("envdAccessToken".to_owned(), token.into());
-        if let Some(allow) = allow_internet_access {
-            shown.insert("allowInternetAccess".to_owned(), allow.into());
+        let policy = sandbox.options.network.as_ref();
+        Detail {
+            envd_access_token: self.shared.secret.access_token(&sandbox.id),
+            domain: self.shared.domain.to_string(),
+            allow_internet_access: record.allow_internet_access,
+            network: policy.map(|policy| network::shown(policy, is_public)),
+            lifecycle: Lifecycle {
+                auto_resume: record.wakes_for_secs.is_some(),
+                on_timeout: match sandbox.options.at_end {
+                    AtEnd::Remove => OnTimeout::Kill,
+                    AtEnd::Pause => OnTimeout::Pause,
+                },
+            },
+            listed: listed_with(sandbox, record),
         }
-        if let Some(policy) = &sandbox.options.network {
-            shown.insert("network".to_owned(), network::shown(policy, is_public));
-        }
-        shown.insert("domain".to_owned(), self.shared.domain.to_string().into());
-        let on_timeout = match sandbox.options.at_end {
-            AtEnd::Remove => "kill",
-            AtEnd::Pause => "pause",
-        };
-        let lifecycle = json!({"autoResume": auto_resume, "onTimeout": on_timeout});
-        shown.insert("lifecycle".to_owned(), lifecycle);
-        Value::Object(shown)
     }
 }
 
-fn listed_with(sandbox: &Sandbox, record: Record) -> Map<String, Value> {
-    let state = match sandbox.state {
-        SandboxState::Paused => "paused",
-        _ => "running",
-    };
-    let mut shown = Map::new();
-    let mut set = |name: &str, value: Value| shown.insert(name.to_owned(), value);
-    set("templateID", record.template.into());
-    set("sandboxID", id::shown(&sandbox.id).into());
-    set("clientID", CLIENT_ID.into());
-    set("startedAt", time(sandbox.created_at).into());
-    set("endAt", time(end_of(sandbox)).into());
-    set("cpuCount", record.cpus.into());
-    set("memoryMB", record.memory_mb.into());
-    set("diskSizeMB", record.disk_mb.into());
-    set("state", state.into());
-    set("envdVersion", ENVD_VERSION.into());
-    set("metadata", json!(*sandbox.options.metadata));
-    if let Some(alias) = record.alias {
-        set("alias", alias.into());
+fn listed_with(sandbox: &Sandbox, record: Record) -> Listed {
+    Listed {
+        template_id: record.template,
+        sandbox_id: id::shown(&sandbox.id),
+        client_id: CLIENT_ID,
+        started_at: time(sandbox.created_at),
+        end_at: time(end_of(sandbox)),
+        cpu_count: record.cpus,
+        memory_mb: record.memory_mb,
+        disk_size_mb: record.disk_mb,
+        state: match sandbox.state {
+            SandboxState::Paused => State::Paused,
+            _ => State::Running,
+        },
+        envd_version: ENVD_VERSION,
+        metadata: sandbox.options.metadata.as_ref().clone(),
+        alias: record.alias,
     }
-    shown
 }

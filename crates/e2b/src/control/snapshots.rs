@@ -5,8 +5,8 @@ use axum::extract::{Path, RawQuery};
 use axum::http::{HeaderMap, StatusCode};
 use forkd_engine::{DeletePolicy, Snapshot};
 use forkd_types::{SnapshotStatus, TagName};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::asked::{Asked, Body, Said, to_the_end, without_build};
 use super::fork::{FORK_TAG, random_tag};
@@ -14,11 +14,33 @@ use super::list::{newest_page, page_limit};
 use crate::failure::{Failure, Kind};
 use crate::id;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// A wish for a snapshot.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 pub(super) struct NewSnapshot {
+    /// A tag. Without one it is found by its id alone.
     name: Option<String>,
+    /// `false` is refused: forkd's snapshots have their memory.
     memory: Option<bool>,
+}
+
+/// A snapshot of a sandbox.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Snapshot)]
+pub(super) struct SnapshotShown {
+    /// Sandboxes start from it, as from a template.
+    #[serde(rename = "snapshotID")]
+    snapshot_id: String,
+    /// The name that it was given, if it was given one.
+    names: Vec<String>,
+}
+
+/// A template that there is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TemplateName {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    /// Always `false`.
+    public: bool,
 }
 
 /// A name for a snapshot. forkd has one build of each name, which E2B calls `default`.
@@ -34,16 +56,17 @@ fn tag_of(name: &str) -> Result<TagName, Failure> {
 }
 
 /// A snapshot as clients know it. One with a name of its own is found by it.
-fn shown(tag: &str) -> Value {
-    let names: &[&str] = if tag.starts_with("e2b-snapshot-") { &[] } else { &[tag] };
-    json!({"snapshotID": format!("{tag}:default"), "names": names})
+fn shown(tag: &str) -> SnapshotShown {
+    let is_nameless = tag.starts_with("e2b-snapshot-");
+    let names = if is_nameless { Vec::new() } else { vec![tag.to_owned()] };
+    SnapshotShown { snapshot_id: format!("{tag}:default"), names }
 }
 
 pub(super) async fn create(
     asked: Asked,
     Path(said): Said,
     Body(body): Body<NewSnapshot>,
-) -> Result<(StatusCode, Json<Value>), Failure> {
+) -> Result<(StatusCode, Json<SnapshotShown>), Failure> {
     let source = asked.sandbox(&said)?;
     if body.memory == Some(false) {
         return Err(Failure::not_done("memory: false"));
@@ -61,7 +84,7 @@ pub(super) async fn create(
 pub(super) async fn list(
     asked: Asked,
     RawQuery(query): RawQuery,
-) -> Result<(HeaderMap, Json<Vec<Value>>), Failure> {
+) -> Result<(HeaderMap, Json<Vec<SnapshotShown>>), Failure> {
     let (mut source, mut name, mut limit, mut after) = (None, None, None, None);
     for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         match key.as_ref() {
@@ -90,9 +113,9 @@ pub(super) async fn list(
 }
 
 /// Whether there is a template of this name: clients ask before they build one.
-pub(super) async fn alias(asked: Asked, Path(said): Said) -> Result<Json<Value>, Failure> {
-    let tag = asked.template(&said)?.shown_to(asked.engine.caller().owner());
-    Ok(Json(json!({"templateID": tag, "public": false})))
+pub(super) async fn alias(asked: Asked, Path(said): Said) -> Result<Json<TemplateName>, Failure> {
+    let template_id = asked.template(&said)?.shown_to(asked.engine.caller().owner());
+    Ok(Json(TemplateName { template_id, public: false }))
 }
 
 /// What was started from it runs on. A template, and what stands for one, is its builder's to
@@ -124,6 +147,7 @@ mod tests {
         for bad in ["a:v2", "ann/a", "a b", ""] {
             assert!(tag_of(bad).is_err(), "{bad}");
         }
-        assert_eq!(shown("a"), json!({"snapshotID": "a:default", "names": ["a"]}));
+        let expected = serde_json::json!({"snapshotID": "a:default", "names": ["a"]});
+        assert_eq!(serde_json::json!(shown("a")), expected);
     }
 }

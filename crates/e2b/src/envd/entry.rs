@@ -3,17 +3,73 @@
 //! A symbolic link has the type and the mode of what it leads to, and says what that is. One that
 //! leads nowhere has no type, and names itself. All else of it is the link's own.
 
+use std::collections::BTreeMap;
+
 use forkd_engine::guest::{FileEntry, FileKind, FileLink};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::metadata;
 
-const fn kind_of(kind: FileKind) -> &'static str {
+/// What kind of thing it is.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[schema(as = FileType)]
+enum Type {
+    #[serde(rename = "FILE_TYPE_FILE")]
+    File,
+    #[serde(rename = "FILE_TYPE_DIRECTORY")]
+    Directory,
+    #[serde(rename = "FILE_TYPE_SYMLINK")]
+    Symlink,
+    #[serde(rename = "FILE_TYPE_UNSPECIFIED")]
+    Unspecified,
+}
+
+/// A thing of the file system.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = EntryInfo)]
+pub(super) struct Entry {
+    name: String,
+    #[serde(rename = "type")]
+    kind: Type,
+    /// Absolute.
+    path: String,
+    /// In bytes. It is text, because JSON's numbers are not that long.
+    #[schema(pattern = r"^\d+$")]
+    size: String,
+    /// The nine bits of its permissions.
+    #[schema(maximum = 0o777)]
+    mode: u32,
+    /// As `ls -l` shows them; `L` is a link.
+    #[schema(pattern = "^[-dL]([-r][-w][-x]){3}$")]
+    permissions: String,
+    #[schema(format = DateTime)]
+    modified_time: String,
+    /// A name, or a number where it has none. Of a change it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    owner: Option<String>,
+    /// A name, or a number where it has none. Of a change it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    group: Option<String>,
+    /// Where a link leads: to itself, if nothing is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    symlink_target: Option<String>,
+    /// What was said of it when it was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    metadata: Option<BTreeMap<String, String>>,
+}
+
+const fn type_of(kind: FileKind) -> Type {
     match kind {
-        FileKind::File => "FILE_TYPE_FILE",
-        FileKind::Directory => "FILE_TYPE_DIRECTORY",
-        FileKind::Symlink => "FILE_TYPE_SYMLINK",
-        FileKind::Other => "FILE_TYPE_UNSPECIFIED",
+        FileKind::File => Type::File,
+        FileKind::Directory => Type::Directory,
+        FileKind::Symlink => Type::Symlink,
+        FileKind::Other => Type::Unspecified,
     }
 }
 
@@ -40,40 +96,32 @@ pub(super) const fn seen_kind(entry: &FileEntry) -> FileKind {
 
 /// The entry in an answer. Owner, group and metadata are said where they are known: of a change
 /// they are not.
-pub(super) fn shown(entry: &FileEntry) -> Value {
+pub(super) fn shown(entry: &FileEntry) -> Entry {
     let (mode, target) = match &entry.link {
         Some(FileLink::To { path, mode, .. }) => (*mode, Some(path)),
         Some(FileLink::Nowhere) => (0, Some(&entry.path)),
         None => (entry.mode, None),
     };
-    let mut shown = json!({
-        "name": entry.name,
-        "type": kind_of(seen_kind(entry)),
-        "path": entry.path,
-        "size": entry.bytes.to_string(),
-        "mode": mode & 0o777,
-        "permissions": permissions(entry.kind, entry.mode),
-        "modifiedTime": humantime::format_rfc3339_seconds(entry.modified_at).to_string(),
-    });
-    let texts = [
-        ("owner", entry.owner.as_ref()),
-        ("group", entry.group.as_ref()),
-        ("symlinkTarget", target),
-    ];
-    for (name, value) in texts {
-        if let Some(value) = value {
-            shown[name] = json!(value);
-        }
+    Entry {
+        name: entry.name.clone(),
+        kind: type_of(seen_kind(entry)),
+        path: entry.path.clone(),
+        size: entry.bytes.to_string(),
+        mode: mode & 0o777,
+        permissions: permissions(entry.kind, entry.mode),
+        modified_time: humantime::format_rfc3339_seconds(entry.modified_at).to_string(),
+        owner: entry.owner.clone(),
+        group: entry.group.clone(),
+        symlink_target: target.cloned(),
+        metadata: metadata::shown(&entry.attributes),
     }
-    if let Some(metadata) = metadata::shown(&entry.attributes) {
-        shown["metadata"] = metadata;
-    }
-    shown
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::UNIX_EPOCH;
+
+    use serde_json::json;
 
     use super::*;
 
@@ -107,7 +155,7 @@ mod tests {
             bytes: 4096,
             mode: 0o2750,
         };
-        let of = |link| shown(&entry(FileKind::Symlink, link));
+        let of = |link| json!(shown(&entry(FileKind::Symlink, link)));
         let good = of(Some(to));
         assert_eq!(good["type"], "FILE_TYPE_DIRECTORY");
         assert_eq!((&good["mode"], &good["symlinkTarget"]), (&json!(0o750), &json!("/b")));
@@ -122,7 +170,7 @@ mod tests {
             (&json!("FILE_TYPE_SYMLINK"), &json!(0o777))
         );
         assert!(unsaid.get("symlinkTarget").is_none(), "an agent of before does not say it");
-        assert!(shown(&entry(FileKind::File, None)).get("symlinkTarget").is_none());
+        assert!(json!(shown(&entry(FileKind::File, None))).get("symlinkTarget").is_none());
     }
 
     #[test]
@@ -134,7 +182,7 @@ mod tests {
             attributes: [("user.e2b.a".to_owned(), "b".to_owned())].into(),
             ..entry(FileKind::File, None)
         };
-        let shown = shown(&entry);
+        let shown = json!(shown(&entry));
         assert_eq!(shown["size"], "1152921504606846976");
         assert_eq!(shown["mode"], 0o600);
         assert_eq!(shown["owner"], "me");

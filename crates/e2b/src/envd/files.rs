@@ -1,22 +1,26 @@
 //! Addresses of files: reading and writing one over plain HTTP, with the sandbox's token or with a
 //! signature under it.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::{FromRequest as _, Multipart, Request};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse as _, Response};
 use forkd_engine::guest::{Attributes, FileKind, FileOwner, FileWrite};
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::at::At;
 use super::download;
 use super::entry::seen_kind;
-use super::metadata;
 use super::place::{named, owner_of};
 use super::unread::Unread;
 use super::upload::{self, Packing};
+use super::{has_token, metadata};
 use crate::failure::{Failure, Kind};
+use crate::id;
 use crate::shared::now_unix;
 use crate::signature::{Right, Signed};
 
@@ -96,13 +100,16 @@ fn permit(at: &At, request: &Request) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) async fn answer(at: At, request: Request, has_token: bool) -> Response {
+/// The client may if it has the token, or a signature.
+pub(super) async fn answer(at: At, request: Request) -> Response {
+    let has_token = has_token(&at.shared, &at.id, request.headers());
     let (request, unread) = Unread::of(request);
+    let said = id::shown(&at.id);
     match done(at, request, has_token).await {
         Ok(response) => response,
         Err(failure) => {
             unread.skip().await;
-            failure.into_response()
+            failure.into_response_of(&said)
         }
     }
 }
@@ -111,15 +118,12 @@ async fn done(at: At, request: Request, has_token: bool) -> Result<Response, Fai
     if !has_token {
         permit(&at, &request)?;
     }
-    match request.method().clone() {
-        Method::GET => {
-            let (head, body) = request.into_parts();
-            drop(body);
-            read(&at, &head.uri, &head.headers).await
-        }
-        Method::POST => Ok(Json(write(at, request).await?).into_response()),
-        _ => Err(Failure::new(Kind::InvalidArgument, "a file is read with GET, written with POST")),
+    if *request.method() == Method::POST {
+        return Ok(Json(write(at, request).await?).into_response());
     }
+    let (head, body) = request.into_parts();
+    drop(body);
+    read(&at, &head.uri, &head.headers).await
 }
 
 async fn read(at: &At, uri: &Uri, headers: &HeaderMap) -> Result<Response, Failure> {
@@ -138,7 +142,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &axum::http::HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-async fn write(at: At, request: Request) -> Result<Vec<Value>, Failure> {
+async fn write(at: At, request: Request) -> Result<Vec<Written>, Failure> {
     let query = Query::of(request.uri())?;
     let user = named(&query.username)?;
     let headers = request.headers();
@@ -168,7 +172,7 @@ async fn write_parts(
     named: Option<String>,
     user: Option<&str>,
     new: &New,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Written>, Failure> {
     let broken = |error: axum::extract::multipart::MultipartError| {
         Failure::field("body", &error.body_text())
     };
@@ -204,6 +208,29 @@ fn unescaped(name: &str) -> String {
     name.replace("\\\\", "\\").replace("%22", "\"")
 }
 
+/// A file that is written.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = WrittenFile)]
+pub(super) struct Written {
+    /// Absolute.
+    path: String,
+    name: String,
+    #[serde(rename = "type")]
+    kind: WrittenKind,
+    /// What the client has said of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    metadata: Option<BTreeMap<String, String>>,
+}
+
+/// What is written.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = WrittenType)]
+enum WrittenKind {
+    File,
+}
+
 /// What all files of an upload are given.
 struct New {
     owner: FileOwner,
@@ -217,18 +244,18 @@ impl New {
     }
 
     /// What is said of a file that is written.
-    async fn written(&self, at: &At, path: &str) -> Result<Value, Failure> {
+    async fn written(&self, at: &At, path: &str) -> Result<Written, Failure> {
         let name = path.rsplit('/').next().unwrap_or_default();
-        let mut written = json!({"path": path, "name": name, "type": "file"});
-        if let Some(shown) = metadata::shown(&self.metadata) {
+        let shown = metadata::shown(&self.metadata);
+        if shown.is_some() {
             let entry = at.entry(path).await?;
             // What is behind a link is not looked at.
             if entry.kind == FileKind::File && entry.attributes.is_empty() {
                 return Err(metadata::not_kept(path));
             }
-            written["metadata"] = shown;
         }
-        Ok(written)
+        let (path, name) = (path.to_owned(), name.to_owned());
+        Ok(Written { path, name, kind: WrittenKind::File, metadata: shown })
     }
 }
 

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use forkd_engine::guest::{Depth, ExecRequest, FileEntry, FileKind, FileLook};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::at::At;
-use super::entry::{seen_kind, shown};
+use super::entry::{Entry, seen_kind, shown};
 use super::metadata;
 use super::place::{owner_of, user_of};
+use crate::connect::Empty;
 use crate::failure::{Failure, Kind};
 
 /// Entries of one answer.
@@ -18,13 +19,43 @@ const ENTRIES_MAX: usize = 100_000;
 /// For the image's program to move a tree, perhaps from one file system to another.
 const MOVE_DEADLINE: Duration = Duration::from_secs(600);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// What is meant: an absolute path, or one from the home of the user on.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = PathRequest)]
 pub(super) struct AtPath {
+    #[serde(default)]
     path: String,
+}
+
+/// A directory whose content is asked for.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(super) struct ListDirRequest {
+    #[serde(default)]
+    path: String,
+    /// How many directories deep; 0 is as 1.
+    #[serde(default)]
     depth: u32,
+}
+
+/// What is moved, and where to.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(super) struct MoveRequest {
+    #[serde(default)]
     source: String,
+    #[serde(default)]
     destination: String,
+}
+
+/// What is at a path.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct OneEntry {
+    entry: Entry,
+}
+
+/// What is in a directory.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Entries {
+    entries: Vec<Entry>,
 }
 
 impl At {
@@ -48,17 +79,21 @@ fn for_clients(path: &str) -> FileLook<'_> {
     FileLook { path, attributes: Some(metadata::PREFIX), links: true }
 }
 
-fn one(entry: &FileEntry) -> Value {
-    json!({"entry": shown(entry)})
+fn one(entry: &FileEntry) -> OneEntry {
+    OneEntry { entry: shown(entry) }
 }
 
-pub(super) async fn stat(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+pub(super) async fn stat(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<OneEntry, Failure> {
     let path = at.file(headers, &ask.path).await?;
     Ok(one(&at.entry(&path).await?))
 }
 
 /// A directory, then what is in it, each by name.
-pub(super) async fn list(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+pub(super) async fn list(
+    at: &At,
+    headers: &HeaderMap,
+    ask: ListDirRequest,
+) -> Result<Entries, Failure> {
     let root = at.file(headers, &ask.path).await?;
     if seen_kind(&at.entry(&root).await?) == FileKind::File {
         return Err(Failure::field("path", "is not a directory"));
@@ -81,7 +116,7 @@ pub(super) async fn list(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Va
             }
         }
     }
-    Ok(json!({"entries": shown_entries}))
+    Ok(Entries { entries: shown_entries })
 }
 
 /// What is in a directory, the first last.
@@ -90,7 +125,7 @@ async fn listed(at: &At, path: &str, depth: u32) -> Result<Vec<(FileEntry, u32)>
     Ok(entries.into_iter().rev().map(|entry| (entry, depth)).collect())
 }
 
-pub(super) async fn make(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+pub(super) async fn make(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<OneEntry, Failure> {
     let path = at.file(headers, &ask.path).await?;
     match at.entry(&path).await {
         Ok(entry) if seen_kind(&entry) == FileKind::Directory => {
@@ -105,7 +140,11 @@ pub(super) async fn make(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Va
 }
 
 /// With the image's own program: the guest agent has no word for it.
-pub(super) async fn rename(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+pub(super) async fn rename(
+    at: &At,
+    headers: &HeaderMap,
+    ask: MoveRequest,
+) -> Result<OneEntry, Failure> {
     let from = at.file(headers, &ask.source).await?;
     let to = at.file(headers, &ask.destination).await?;
     at.entry(&from).await?;
@@ -124,12 +163,12 @@ pub(super) async fn rename(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<
 }
 
 /// What is not there is removed already.
-pub(super) async fn remove(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Value, Failure> {
+pub(super) async fn remove(at: &At, headers: &HeaderMap, ask: AtPath) -> Result<Empty, Failure> {
     let path = at.file(headers, &ask.path).await?;
     let removed = at.shared.engine.remove_file(&at.id, &path, Depth::Recursive).await;
     match removed.map_err(Failure::from) {
-        Ok(()) => Ok(json!({})),
-        Err(failure) if failure.kind == Kind::NotFound => Ok(json!({})),
+        Ok(()) => Ok(Empty {}),
+        Err(failure) if failure.kind == Kind::NotFound => Ok(Empty {}),
         Err(failure) => Err(failure),
     }
 }

@@ -9,47 +9,81 @@ use forkd_engine::EngineError;
 use forkd_engine::guest::{InputPiece, ProcessError, ProcessView};
 use futures_util::{StreamExt as _, stream};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::at::At;
 use super::process::Pty;
 use super::said::{Said, Selector};
-use crate::connect::{Broken, Decoder, Envelope, ended, json_of, message, streamed};
+use crate::connect::{Broken, Decoder, Empty, Envelope, ended, json_of, message, streamed};
 use crate::failure::{Failure, Kind};
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// Input for a program.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = SendInputRequest)]
 pub(super) struct SendRequest {
+    #[serde(default)]
     process: Selector,
+    #[serde(default)]
     input: Input,
 }
 
-/// One of the two.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// One of the two, in base64.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ProcessInput)]
 struct Input {
     stdin: Option<String>,
     pty: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct AboutProcess {
+/// A program whose input ends.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = CloseStdinRequest)]
+pub(super) struct CloseRequest {
+    #[serde(default)]
     process: Selector,
+}
+
+/// A signal for a program.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = SendSignalRequest)]
+pub(super) struct SignalRequest {
+    #[serde(default)]
+    process: Selector,
+    /// `SIGNAL_SIGKILL` or `SIGNAL_SIGTERM`, or the number of one of them.
+    #[serde(default)]
     signal: Value,
+}
+
+/// A new size for a program's terminal.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(super) struct UpdateRequest {
+    #[serde(default)]
+    process: Selector,
     pty: Option<Pty>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct StreamedInput {
-    start: Option<AboutProcess>,
+/// A message of streamed input. The first one has `start`.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = StreamInputRequest)]
+pub(super) struct StreamedInput {
+    start: Option<StreamedStart>,
     data: Option<StreamedData>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// For which program the others are.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = StreamInputStart)]
+struct StreamedStart {
+    #[serde(default)]
+    process: Selector,
+}
+
+/// A piece of input.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = StreamInputData)]
 struct StreamedData {
+    #[serde(default)]
     input: Input,
 }
 
@@ -82,16 +116,16 @@ async fn give(at: &At, process: &ProcessView, input: Input) -> Result<(), Failur
     given.map_err(not_taken)
 }
 
-pub(super) async fn send(at: &At, _: &HeaderMap, ask: SendRequest) -> Result<Value, Failure> {
+pub(super) async fn send(at: &At, _: &HeaderMap, ask: SendRequest) -> Result<Empty, Failure> {
     give(at, &at.process(&ask.process).await?, ask.input).await?;
-    Ok(json!({}))
+    Ok(Empty {})
 }
 
 /// The first message says for which program the others are.
 pub(super) async fn stream(at: At, request: Request) -> Response {
     let taken = take(&at, request).await;
     streamed(taken.map(|()| {
-        let answer: [Result<_, Broken>; 2] = [Ok(message(&json!({}))), Ok(ended(Ok(())))];
+        let answer: [Result<_, Broken>; 2] = [Ok(message(&Empty {})), Ok(ended(Ok(())))];
         stream::iter(answer)
     }))
 }
@@ -121,7 +155,7 @@ async fn take(at: &At, request: Request) -> Result<(), Failure> {
     }
 }
 
-pub(super) async fn close(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<Value, Failure> {
+pub(super) async fn close(at: &At, _: &HeaderMap, ask: CloseRequest) -> Result<Empty, Failure> {
     let process = at.process(&ask.process).await?;
     if Said::of(&process).is_some_and(|said| said.on_terminal) {
         let text = "a terminal has no end of input of its own: send Ctrl+D";
@@ -130,7 +164,7 @@ pub(super) async fn close(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<V
     let piece = InputPiece { data: Vec::new(), eof: true };
     match at.shared.engine.give_process_input(&at.id, &process.id, piece).await {
         // It is closed already.
-        Ok(()) | Err(EngineError::Process(ProcessError::NoInput { .. })) => Ok(json!({})),
+        Ok(()) | Err(EngineError::Process(ProcessError::NoInput { .. })) => Ok(Empty {}),
         Err(error) => Err(error.into()),
     }
 }
@@ -144,25 +178,27 @@ fn signal_of(signal: &Value) -> Result<i32, Failure> {
     }
 }
 
-pub(super) async fn signal(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<Value, Failure> {
+pub(super) async fn signal(at: &At, _: &HeaderMap, ask: SignalRequest) -> Result<Empty, Failure> {
     let number = signal_of(&ask.signal)?;
     let process = at.process(&ask.process).await?;
     at.shared.engine.signal_process(&at.id, &process.id, number).await?;
-    Ok(json!({}))
+    Ok(Empty {})
 }
 
-pub(super) async fn update(at: &At, _: &HeaderMap, ask: AboutProcess) -> Result<Value, Failure> {
+pub(super) async fn update(at: &At, _: &HeaderMap, ask: UpdateRequest) -> Result<Empty, Failure> {
     let process = at.process(&ask.process).await?;
     if let Some(pty) = ask.pty {
         let size = pty.size()?;
         let resized = at.shared.engine.resize_process(&at.id, &process.id, size).await;
         resized.map_err(not_taken)?;
     }
-    Ok(json!({}))
+    Ok(Empty {})
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

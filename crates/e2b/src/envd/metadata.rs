@@ -1,9 +1,10 @@
 //! What a client says of a file besides its content. It is kept as the file's extended attributes,
 //! where programs of the guest see it too.
 
+use std::collections::BTreeMap;
+
 use axum::http::HeaderMap;
 use forkd_engine::guest::Attributes;
-use serde_json::{Map, Value};
 
 use crate::failure::{Failure, Kind};
 
@@ -42,14 +43,12 @@ pub(super) fn of(headers: &HeaderMap) -> Result<Attributes, Failure> {
 }
 
 /// As clients see it; none if there is none.
-pub(super) fn shown(attributes: &Attributes) -> Option<Value> {
-    let shown: Map<String, Value> = attributes
+pub(super) fn shown(attributes: &Attributes) -> Option<BTreeMap<String, String>> {
+    let shown: BTreeMap<String, String> = attributes
         .iter()
-        .filter_map(|(name, value)| {
-            Some((name.strip_prefix(PREFIX)?.to_owned(), value.as_str().into()))
-        })
+        .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_owned(), value.clone())))
         .collect();
-    (!shown.is_empty()).then_some(Value::Object(shown))
+    (!shown.is_empty()).then_some(shown)
 }
 
 /// The guest of a sandbox has written a file without what was said of it.
@@ -84,7 +83,8 @@ mod tests {
         let said = headers(&[("X-Metadata-Author", b"me & you"), ("x-other", b"1")]);
         let attributes = of(&said).unwrap();
         assert_eq!(attributes["user.e2b.author"], "me & you");
-        assert_eq!(shown(&attributes).unwrap(), serde_json::json!({"author": "me & you"}));
+        let expected = BTreeMap::from([("author".to_owned(), "me & you".to_owned())]);
+        assert_eq!(shown(&attributes), Some(expected));
         assert_eq!(of(&headers(&[("x-other", b"1")])).unwrap(), Attributes::new());
         let foreign = Attributes::from([("user.other".to_owned(), "1".to_owned())]);
         assert_eq!(shown(&foreign), None);

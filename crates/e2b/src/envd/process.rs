@@ -12,38 +12,45 @@ use forkd_engine::guest::{
     ProcessRequest, Stream as Of, TerminalSize,
 };
 use futures_util::{Stream, stream};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
+use utoipa::ToSchema;
 
 use super::at::{At, keepalive_of, timeout_of};
 use super::place::user_of;
 use super::said::{ProcessConfig, Said, Selector};
-use crate::connect::{Broken, ended, message};
+use crate::connect::{Broken, Empty, ended, message};
 use crate::failure::{Failure, Kind};
 
 /// Longest word for a program that a client may give it.
 const TAG_BYTES_MAX: usize = 1024;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// A program to start.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 pub(super) struct StartRequest {
+    #[serde(default)]
     process: ProcessConfig,
+    /// With it, it runs on a terminal.
     pty: Option<Pty>,
+    /// A word by which it can be named.
     tag: Option<String>,
+    /// Whether it has a standard input; `true` by itself.
     stdin: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(default)]
+/// A terminal.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 pub(super) struct Pty {
     size: Option<PtySize>,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(default)]
+/// How large a terminal is, in characters.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 struct PtySize {
+    #[serde(default)]
     cols: u32,
+    #[serde(default)]
     rows: u32,
 }
 
@@ -58,10 +65,77 @@ impl Pty {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// A program to follow.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 pub(super) struct ConnectRequest {
+    #[serde(default)]
     process: Selector,
+}
+
+/// The programs that run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ProcessList {
+    processes: Vec<ProcessInfo>,
+}
+
+/// A program that runs.
+#[derive(Debug, Serialize, ToSchema)]
+struct ProcessInfo {
+    config: ProcessConfig,
+    pid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    tag: Option<String>,
+}
+
+/// A message about a program that a client follows.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ProcessMessage {
+    event: ProcessEvent,
+}
+
+/// What happens to a program: `start` first, and `end` last.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ProcessEvent {
+    Start(ProcessStart),
+    Data(Output),
+    End(End),
+    /// Nothing: a sign of life.
+    Keepalive(Empty),
+}
+
+/// It runs.
+#[derive(Debug, Serialize, ToSchema)]
+struct ProcessStart {
+    pid: u32,
+}
+
+/// What a program has written, in base64.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = ProcessOutput)]
+enum Output {
+    Stdout(String),
+    Stderr(String),
+    Pty(String),
+}
+
+/// How a program has ended.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ProcessEnd)]
+struct End {
+    /// -1 if a signal has ended it.
+    exit_code: i32,
+    /// Whether it has ended by itself.
+    exited: bool,
+    /// `exit status N` or `signal: NAME`.
+    status: String,
+    /// The same, unless all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    error: Option<String>,
 }
 
 /// What E2B lets each program find.
@@ -159,7 +233,7 @@ pub(super) async fn connect(
     Ok(followed(Follow::new(reader, view.pid, on_terminal, timeout, headers)))
 }
 
-pub(super) async fn list(at: &At, _: &HeaderMap, _: Value) -> Result<Value, Failure> {
+pub(super) async fn list(at: &At, _: &HeaderMap, _: Value) -> Result<ProcessList, Failure> {
     let all = at.shared.engine.processes(&at.id).await?;
     let shown = all.into_iter().filter(|view| view.end.is_none()).map(|view| {
         let (config, tag) = match Said::of(&view) {
@@ -171,13 +245,9 @@ pub(super) async fn list(at: &At, _: &HeaderMap, _: Value) -> Result<Value, Fail
                 (ProcessConfig { cmd, args, ..ProcessConfig::default() }, None)
             }
         };
-        let mut shown = json!({"config": config, "pid": view.pid});
-        if let Some(tag) = tag {
-            shown["tag"] = tag.into();
-        }
-        shown
+        ProcessInfo { config, pid: view.pid, tag }
     });
-    Ok(json!({"processes": shown.collect::<Vec<_>>()}))
+    Ok(ProcessList { processes: shown.collect() })
 }
 
 /// What a stream has told so far.
@@ -215,7 +285,7 @@ impl Follow {
         match self.told {
             Told::Nothing => {
                 self.told = Told::Start;
-                return Some(Ok(event(json!({"start": {"pid": self.pid}}))));
+                return Some(Ok(event(ProcessEvent::Start(ProcessStart { pid: self.pid }))));
             }
             Told::Start => {}
             Told::End => {
@@ -232,9 +302,8 @@ impl Follow {
                     // What was written before somebody came to read.
                     Some(OutputEvent::Lost { .. }) => {}
                     Some(OutputEvent::Data { stream, data, .. }) => {
-                        let stream = stream_name(stream, self.on_terminal);
-                        let data = STANDARD.encode(data);
-                        return Some(Ok(event(json!({"data": {stream: data}}))));
+                        let data = output_of(stream, self.on_terminal, &data);
+                        return Some(Ok(event(ProcessEvent::Data(data))));
                     }
                     Some(OutputEvent::Ended(ProcessEnd::Exited(exit))) => {
                         return Some(Ok(self.end(exit)));
@@ -247,7 +316,9 @@ impl Follow {
                 () = sleep_until(until), if self.deadline.is_some() => {
                     return Some(Ok(self.out_of_time()));
                 }
-                () = sleep(self.keepalive) => return Some(Ok(event(json!({"keepalive": {}})))),
+                () = sleep(self.keepalive) => {
+                    return Some(Ok(event(ProcessEvent::Keepalive(Empty {}))));
+                }
             }
         }
     }
@@ -257,7 +328,7 @@ impl Follow {
             return self.out_of_time();
         }
         self.told = Told::End;
-        event(json!({"end": end_of(exit)}))
+        event(ProcessEvent::End(end_of(exit)))
     }
 
     fn out_of_time(&mut self) -> Bytes {
@@ -273,31 +344,29 @@ fn followed(follow: Follow) -> impl Stream<Item = Result<Bytes, Broken>> + Send 
     })
 }
 
-fn event(event: Value) -> Bytes {
-    message(&json!({"event": event}))
+fn event(event: ProcessEvent) -> Bytes {
+    message(&ProcessMessage { event })
 }
 
-const fn stream_name(stream: Of, on_terminal: bool) -> &'static str {
+fn output_of(stream: Of, on_terminal: bool, data: &[u8]) -> Output {
+    let data = STANDARD.encode(data);
     match (stream, on_terminal) {
-        (_, true) => "pty",
-        (Of::Stdout, false) => "stdout",
-        (Of::Stderr, false) => "stderr",
+        (_, true) => Output::Pty(data),
+        (Of::Stdout, false) => Output::Stdout(data),
+        (Of::Stderr, false) => Output::Stderr(data),
     }
 }
 
-fn end_of(exit: ExecExit) -> Value {
+fn end_of(exit: ExecExit) -> End {
     match exit.signal {
         Some(number) => {
             let status = format!("signal: {}", signal_name(number));
-            json!({"exitCode": -1, "exited": false, "status": status, "error": status})
+            End { exit_code: -1, exited: false, status: status.clone(), error: Some(status) }
         }
         None => {
             let status = format!("exit status {}", exit.exit_code);
-            let mut end = json!({"exitCode": exit.exit_code, "exited": true, "status": status});
-            if exit.exit_code != 0 {
-                end["error"] = status.into();
-            }
-            end
+            let error = (exit.exit_code != 0).then(|| status.clone());
+            End { exit_code: exit.exit_code, exited: true, status, error }
         }
     }
 }
@@ -319,18 +388,58 @@ fn signal_name(number: i32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::document::Document;
 
     #[test]
     fn an_end_says_how_it_came_in_the_words_that_clients_read() {
         let exit = |exit_code, signal| ExecExit { exit_code, signal, timed_out: false };
         let normal = json!({"exitCode": 0, "exited": true, "status": "exit status 0"});
-        assert_eq!(end_of(exit(0, None)), normal);
-        assert_eq!(end_of(exit(3, None))["error"], "exit status 3");
-        let killed = end_of(exit(137, Some(9)));
+        assert_eq!(json!(end_of(exit(0, None))), normal);
+        assert_eq!(json!(end_of(exit(3, None)))["error"], "exit status 3");
+        let killed = json!(end_of(exit(137, Some(9))));
         assert_eq!(killed["exitCode"], -1);
         assert_eq!(killed["exited"], false);
         assert_eq!(killed["status"], "signal: killed");
+    }
+
+    #[test]
+    fn every_message_about_a_program_is_as_the_document_says() {
+        let exit = |exit_code, signal| ExecExit { exit_code, signal, timed_out: false };
+        for (about, expected) in [
+            (ProcessEvent::Start(ProcessStart { pid: 7 }), json!({"start": {"pid": 7}})),
+            (
+                ProcessEvent::Data(output_of(Of::Stdout, false, b"a")),
+                json!({"data": {"stdout": "YQ=="}}),
+            ),
+            (
+                ProcessEvent::Data(output_of(Of::Stderr, false, b"a")),
+                json!({"data": {"stderr": "YQ=="}}),
+            ),
+            (
+                ProcessEvent::Data(output_of(Of::Stderr, true, b"a")),
+                json!({"data": {"pty": "YQ=="}}),
+            ),
+            (
+                ProcessEvent::End(end_of(exit(1, None))),
+                json!({"end": {
+                    "exitCode": 1, "exited": true,
+                    "status": "exit status 1", "error": "exit status 1",
+                }}),
+            ),
+            (ProcessEvent::Keepalive(Empty {}), json!({"keepalive": {}})),
+        ] {
+            let said: Value = serde_json::from_slice(&event(about)[5..]).unwrap();
+            assert_eq!(said, json!({"event": expected}));
+            assert_eq!(Document::of_crate().check_named("ProcessMessage", &said), Ok(()));
+        }
+        let config = ProcessConfig { cmd: "/bin/sh".to_owned(), ..ProcessConfig::default() };
+        let list = ProcessList { processes: vec![ProcessInfo { config, pid: 7, tag: None }] };
+        let said = json!({"processes": [{"config": {"cmd": "/bin/sh"}, "pid": 7}]});
+        assert_eq!(json!(list), said);
+        assert_eq!(Document::of_crate().check_named("ProcessList", &said), Ok(()));
     }
 
     #[test]

@@ -5,15 +5,17 @@ use std::collections::HashMap;
 
 use forkd_engine::guest::ProcessView;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A program and its surroundings.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(super) struct ProcessConfig {
+    /// A name to be looked up, or a path.
+    #[serde(default)]
     pub(super) cmd: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) args: Vec<String>,
-    #[serde(skip_serializing_if = "HashMap::is_empty")]
+    #[serde(default, skip_serializing_if = "HashMap::is_empty")]
     pub(super) envs: HashMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cwd: Option<String>,
@@ -42,9 +44,9 @@ impl Said {
     }
 }
 
-/// Which program.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+/// Which program: one of the two says it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[schema(as = ProcessSelector)]
 pub(super) struct Selector {
     pub(super) pid: Option<u32>,
     pub(super) tag: Option<String>,

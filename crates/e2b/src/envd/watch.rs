@@ -14,30 +14,90 @@ use forkd_engine::guest::{
 };
 use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
+use utoipa::ToSchema;
 
 use super::at::{At, keepalive_of, timeout_of};
-use super::entry::{seen_kind, shown};
-use crate::connect::{Broken, ended, message};
+use super::entry::{Entry, seen_kind, shown};
+use crate::connect::{Broken, Empty, ended, message};
 use crate::failure::{Failure, Kind};
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+/// A directory to watch.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = WatchDirRequest)]
 pub(super) struct Watched {
+    #[serde(default)]
     path: String,
+    /// Whether what is below it is watched too.
+    #[serde(default)]
     recursive: bool,
-    #[serde(alias = "include_entry")]
+    /// Whether changes tell what is at their path.
+    #[serde(default, alias = "include_entry")]
     include_entry: bool,
-    #[serde(alias = "allow_network_mounts")]
+    /// Whether it may be on a file system of the network, whose changes are not all told.
+    #[serde(default, alias = "allow_network_mounts")]
     allow_network_mounts: bool,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+/// Which watcher.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = WatcherRequest)]
 pub(super) struct OfWatcher {
-    #[serde(alias = "watcher_id")]
+    #[serde(default, alias = "watcher_id")]
     watcher_id: String,
+}
+
+/// A watcher that is made.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Watcher {
+    watcher_id: String,
+}
+
+/// What has changed since a watcher was last asked.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct WatcherEvents {
+    events: Vec<FilesystemEvent>,
+}
+
+/// A message about a directory that a client follows: `start` first.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WatchMessage {
+    Start(Empty),
+    Filesystem(Box<FilesystemEvent>),
+    /// Nothing: a sign of life.
+    Keepalive(Empty),
+}
+
+/// A change.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct FilesystemEvent {
+    /// The path from the watched directory on.
+    name: String,
+    #[serde(rename = "type")]
+    kind: EventType,
+    /// What is there now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    entry: Option<Entry>,
+}
+
+/// What kind of change it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+enum EventType {
+    #[serde(rename = "EVENT_TYPE_CREATE")]
+    Create,
+    #[serde(rename = "EVENT_TYPE_WRITE")]
+    Write,
+    #[serde(rename = "EVENT_TYPE_REMOVE")]
+    Remove,
+    #[serde(rename = "EVENT_TYPE_RENAME")]
+    Rename,
+    #[serde(rename = "EVENT_TYPE_CHMOD")]
+    Chmod,
 }
 
 impl Watched {
@@ -69,26 +129,26 @@ struct Telling {
 
 impl Telling {
     /// A change as clients see it; a failure when some were missed.
-    async fn events(&self, at: &At, told: ToldChange) -> Result<Vec<Value>, Failure> {
+    async fn events(&self, at: &At, told: ToldChange) -> Result<Vec<FilesystemEvent>, Failure> {
         let ToldChange { change, detail, entry } = told;
         let (path, kind) = match change {
             FileChange::Created(path) => {
                 let entry = entry_of(at, &path, entry).await;
                 let kinds = kinds_of_new(detail, entry.as_ref()).iter();
-                return Ok(kinds.map(|kind| self.event(&path, kind, entry.as_ref())).collect());
+                return Ok(kinds.map(|kind| self.event(&path, *kind, entry.as_ref())).collect());
             }
             FileChange::Modified(path) if detail == ChangeDetail::Attributes => {
-                (path, "EVENT_TYPE_CHMOD")
+                (path, EventType::Chmod)
             }
-            FileChange::Modified(path) => (path, "EVENT_TYPE_WRITE"),
+            FileChange::Modified(path) => (path, EventType::Write),
             FileChange::Removed(path) => {
-                return Ok(vec![self.event(&path, "EVENT_TYPE_REMOVE", None)]);
+                return Ok(vec![self.event(&path, EventType::Remove, None)]);
             }
             FileChange::Renamed { from, path } => {
                 // E2B tells the old name, and that there is a new thing.
                 let entry = self.wanted(at, &path, entry).await;
-                let old = self.event(&from, "EVENT_TYPE_RENAME", None);
-                return Ok(vec![old, self.event(&path, "EVENT_TYPE_CREATE", entry.as_ref())]);
+                let old = self.event(&from, EventType::Rename, None);
+                return Ok(vec![old, self.event(&path, EventType::Create, entry.as_ref())]);
             }
             FileChange::Lost => {
                 let text = "changes were missed: there were too many before they were asked for";
@@ -104,19 +164,16 @@ impl Telling {
         if self.include_entry { entry_of(at, path, told).await } else { None }
     }
 
-    fn event(&self, path: &str, kind: &str, entry: Option<&FileEntry>) -> Value {
-        let mut event = json!({"name": name_in(&self.root, path), "type": kind});
-        if let Some(entry) = entry.filter(|_| self.include_entry) {
-            event["entry"] = shown(entry);
-        }
-        event
+    fn event(&self, path: &str, kind: EventType, entry: Option<&FileEntry>) -> FilesystemEvent {
+        let entry = entry.filter(|_| self.include_entry).map(shown);
+        FilesystemEvent { name: name_in(&self.root, path), kind, entry }
     }
 }
 
 /// What E2B's agent tells of something new. It writes a file in its place: it makes it, gives it to
 /// its user, and fills it. Ours puts it there as a whole, and tells what the other would.
-fn kinds_of_new(detail: ChangeDetail, entry: Option<&FileEntry>) -> &'static [&'static str] {
-    const STEPS: [&str; 3] = ["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"];
+fn kinds_of_new(detail: ChangeDetail, entry: Option<&FileEntry>) -> &'static [EventType] {
+    const STEPS: [EventType; 3] = [EventType::Create, EventType::Chmod, EventType::Write];
     match detail {
         ChangeDetail::Put if entry.is_some_and(|entry| entry.bytes == 0) => &STEPS[..2],
         ChangeDetail::Put => &STEPS,
@@ -126,7 +183,7 @@ fn kinds_of_new(detail: ChangeDetail, entry: Option<&FileEntry>) -> &'static [&'
         // It may have its content already, as it always has where an older agent has put it:
         // programs wait for that.
         _ if entry.is_some_and(|it| it.kind == FileKind::File && it.bytes > 0) => {
-            &["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"]
+            &[EventType::Create, EventType::Write]
         }
         _ => &STEPS[..1],
     }
@@ -171,7 +228,7 @@ impl Follow {
                 change = self.watch.next() => match change {
                     Ok(Some(told)) => match self.telling.events(&self.at, told).await {
                         Ok(events) => {
-                            let sealed = |event| message(&json!({"filesystem": event}));
+                            let sealed = |event| message(&WatchMessage::Filesystem(Box::new(event)));
                             self.waiting.extend(events.into_iter().map(sealed));
                         }
                         Err(failure) => self.end(Err(failure)),
@@ -187,7 +244,7 @@ impl Follow {
                     self.end(Err(Failure::new(Kind::DeadlineExceeded, text)));
                 }
                 () = sleep(self.keepalive) => {
-                    return Some(Ok(message(&json!({"keepalive": {}}))));
+                    return Some(Ok(message(&WatchMessage::Keepalive(Empty {}))));
                 }
             }
         }
@@ -211,7 +268,7 @@ pub(super) async fn follow(
         at: at.clone(),
         telling,
         watch,
-        waiting: VecDeque::from([message(&json!({"start": {}}))]),
+        waiting: VecDeque::from([message(&WatchMessage::Start(Empty {}))]),
         deadline: timeout_of(headers).and_then(|time| Instant::now().checked_add(time)),
         keepalive: keepalive_of(headers),
         over: false,
@@ -222,16 +279,22 @@ pub(super) async fn follow(
     }))
 }
 
-pub(super) async fn create(at: &At, headers: &HeaderMap, ask: Watched) -> Result<Value, Failure> {
+pub(super) async fn create(at: &At, headers: &HeaderMap, ask: Watched) -> Result<Watcher, Failure> {
     let telling = ask.told(at, headers).await?;
     let name = getrandom::u64().map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
     let name = format!("w{name:016x}");
-    let (record, extent) = (json!(telling).to_string(), ask.extent());
+    let record = serde_json::to_string(&telling);
+    let record = record.map_err(|error| Failure::new(Kind::Internal, error.to_string()))?;
+    let extent = ask.extent();
     at.shared.engine.keep_watch(&at.id, &name, &record, &telling.root, extent).await?;
-    Ok(json!({"watcherId": name}))
+    Ok(Watcher { watcher_id: name })
 }
 
-pub(super) async fn events(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Value, Failure> {
+pub(super) async fn events(
+    at: &At,
+    _: &HeaderMap,
+    ask: OfWatcher,
+) -> Result<WatcherEvents, Failure> {
     let taken = at.shared.engine.take_changes(&at.id, &ask.watcher_id).await?;
     let KeptChanges { record, changes } = taken;
     // It comes from the guest: it may say anything.
@@ -240,17 +303,47 @@ pub(super) async fn events(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Val
     for told in changes {
         events.extend(telling.events(at, told).await?);
     }
-    Ok(json!({"events": events}))
+    Ok(WatcherEvents { events })
 }
 
-pub(super) async fn remove(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Value, Failure> {
+pub(super) async fn remove(at: &At, _: &HeaderMap, ask: OfWatcher) -> Result<Empty, Failure> {
     at.shared.engine.end_watch(&at.id, &ask.watcher_id).await?;
-    Ok(json!({}))
+    Ok(Empty {})
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use serde_json::json;
+
     use super::*;
+    use crate::document::Document;
+
+    #[test]
+    fn every_message_about_a_directory_is_as_the_document_says() {
+        let telling = Telling { root: "/w".to_owned(), include_entry: true };
+        let attributes = [("user.e2b.a".to_owned(), "b".to_owned())].into();
+        let entry = FileEntry { path: "/w/a".to_owned(), attributes, ..file(1) };
+        let mut messages = vec![WatchMessage::Start(Empty {}), WatchMessage::Keepalive(Empty {})];
+        let kinds = [
+            EventType::Create,
+            EventType::Write,
+            EventType::Remove,
+            EventType::Rename,
+            EventType::Chmod,
+        ];
+        for kind in kinds {
+            for entry in [Some(&entry), None] {
+                let event = telling.event("/w/a", kind, entry);
+                messages.push(WatchMessage::Filesystem(Box::new(event)));
+            }
+        }
+        for message in messages {
+            let said = json!(message);
+            assert_eq!(Document::of_crate().check_named("WatchMessage", &said), Ok(()), "{said}");
+        }
+    }
 
     fn file(bytes: u64) -> FileEntry {
         FileEntry {
@@ -259,7 +352,7 @@ mod tests {
             kind: FileKind::File,
             bytes,
             mode: 0o644,
-            modified_at: std::time::UNIX_EPOCH,
+            modified_at: UNIX_EPOCH,
             owner: None,
             group: None,
             attributes: [].into(),
@@ -269,8 +362,8 @@ mod tests {
 
     #[test]
     fn something_new_is_told_in_the_steps_that_e2b_would_take() {
-        const NEW: &[&str] = &["EVENT_TYPE_CREATE"];
-        let steps = ["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"];
+        const NEW: &[EventType] = &[EventType::Create];
+        let steps = [EventType::Create, EventType::Chmod, EventType::Write];
         let created_and_written = [steps[0], steps[2]];
         let (full, empty) = (file(4), file(0));
         for (detail, entry, expected) in [

@@ -6,6 +6,8 @@
 //!
 //! Does not do: languages other than Python.
 
+#[cfg(test)]
+pub(crate) mod described;
 mod events;
 
 use std::collections::BTreeMap;
@@ -15,42 +17,65 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use forkd_engine::guest::{CellEvent, CellRequest, Context};
 use forkd_engine::{EngineError, RunningCell};
+use futures_util::future::BoxFuture;
 use futures_util::stream;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+use self::events::Event;
 use crate::connect::json_of;
 use crate::envd::at::At;
-use crate::failure::Failure;
+use crate::failure::{Failure, bad_gateway};
+use crate::id;
 
 /// The port that E2B's interpreter in the guest listens on. We answer where nothing does.
 pub(crate) const INTERPRETER_PORT: NonZeroU16 = NonZeroU16::new(49_999).unwrap();
+
+/// What is answered to other requests.
+const NO_ROUTE: &str = "the interpreter has no such route";
 
 /// A message is held whole. The guest's own limit for code is smaller.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Between two signs of life: a client that has gone is noticed by them.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// Code to run.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = ExecuteRequest)]
 struct Execute {
+    #[serde(default)]
     code: String,
+    /// Where it runs, unless in the context that there is by itself.
     context_id: Option<String>,
+    /// Python; not together with a context.
     language: Option<String>,
+    /// Variables of its environment, while it runs.
     env_vars: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+/// A wish for a context.
+#[derive(Debug, Default, Deserialize, ToSchema)]
 struct NewContext {
+    /// Python.
     language: Option<String>,
+    /// Where its code begins.
     cwd: Option<String>,
+}
+
+/// A context.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Context)]
+struct ContextShown {
+    id: String,
+    /// Always `python`.
+    language: &'static str,
+    cwd: String,
 }
 
 /// A refusal: clients read plain text.
@@ -76,20 +101,67 @@ impl From<EngineError> for Refused {
     }
 }
 
+type Answered<'a> = BoxFuture<'a, Result<Response, Refused>>;
+
+/// A route: all there are, and all that the document describes.
+pub(crate) struct Route {
+    pub(crate) method: &'static str,
+    /// `{id}` in it is a context.
+    pub(crate) path: &'static str,
+    answer: for<'a> fn(&'a At, &'a str, Body) -> Answered<'a>,
+}
+
+macro_rules! route {
+    ($method:ident, $path:literal, |$at:pat, $id:pat, $body:pat_param| $answer:expr) => {
+        Route {
+            method: stringify!($method),
+            path: $path,
+            answer: |$at, $id, $body| Box::pin($answer),
+        }
+    };
+}
+
+/// All routes.
+pub(crate) const ROUTES: &[Route] = &[
+    route!(GET, "/health", |_, _, _| async { Ok::<_, Refused>(StatusCode::OK.into_response()) }),
+    route!(POST, "/execute", |at, _, body| execute(at, body)),
+    route!(GET, "/contexts", |at, _, _| list(at)),
+    route!(POST, "/contexts", |at, _, body| make(at, body)),
+    route!(POST, "/contexts/{id}/restart", |at, id, _| end(at, id, true)),
+    route!(DELETE, "/contexts/{id}", |at, id, _| end(at, id, false)),
+];
+
+impl Route {
+    /// The context that a path of this route names, or nothing for one that names none.
+    fn context_in<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let (mut known, mut said, mut context) = (self.path.split('/'), path.split('/'), "");
+        loop {
+            match (known.next(), said.next()) {
+                (None, None) => return Some(context),
+                (Some("{id}"), Some(id)) => context = id,
+                (Some(known), Some(said)) if known == said => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
 /// Answers a request for the interpreter of a sandbox that runs. The client may.
 pub(crate) async fn answer(at: At, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let words: Vec<&str> = parts.uri.path().split('/').skip(1).collect();
-    let answered = match (&parts.method, &*words) {
-        (&Method::GET, ["health"]) => Ok(StatusCode::OK.into_response()),
-        (&Method::POST, ["execute"]) => execute(&at, body).await,
-        (&Method::GET, ["contexts"]) => list(&at).await,
-        (&Method::POST, ["contexts"]) => make(&at, body).await,
-        (&Method::POST, ["contexts", id, "restart"]) => end(&at, id, true).await,
-        (&Method::DELETE, ["contexts", id]) => end(&at, id, false).await,
-        _ => Err(Refused(StatusCode::NOT_FOUND, "the interpreter has no such route".to_owned())),
+    let (method, path) = (parts.method.as_str(), parts.uri.path());
+    let mut routes = ROUTES.iter().filter(|route| route.method == method);
+    let found = routes.find_map(|route| Some((route, route.context_in(path)?)));
+    let answered = match found {
+        Some((route, context)) => (route.answer)(&at, context, body).await,
+        None => Err(Refused(StatusCode::NOT_FOUND, NO_ROUTE.to_owned())),
     };
-    answered.unwrap_or_else(|Refused(status, text)| (status, text).into_response())
+    match answered {
+        Ok(answer) => answer,
+        // It has ended meanwhile.
+        Err(Refused(StatusCode::BAD_GATEWAY, _)) => bad_gateway(&id::shown(&at.id), None),
+        Err(Refused(status, text)) => (status, text).into_response(),
+    }
 }
 
 async fn message<T: DeserializeOwned>(body: Body) -> Result<T, Refused> {
@@ -165,7 +237,7 @@ impl Running {
             None => match tokio::time::timeout(KEEPALIVE, cell.next()).await {
                 Ok(event) => event,
                 Err(_) => {
-                    return Some((Ok(events::line(&json!({"type": "keepalive"})).into()), self));
+                    return Some((Ok(events::line(&Event::Keepalive).into()), self));
                 }
             },
         };
@@ -187,12 +259,15 @@ impl Running {
         Some((Ok(lines.into()), self))
     }
 
-    fn printed(&mut self, stream: usize, data: Vec<u8>) -> Vec<Value> {
+    fn printed(&mut self, stream: usize, data: Vec<u8>) -> Vec<Event> {
         let partial = &mut self.partial[stream];
         partial.extend(data);
         let text = whole_characters(partial);
-        let name = ["stdout", "stderr"][stream];
-        if text.is_empty() { Vec::new() } else { vec![events::printed(name, &text)] }
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let event = [Event::Stdout, Event::Stderr][stream];
+        vec![event(events::printed(text))]
     }
 }
 
@@ -208,9 +283,9 @@ fn whole_characters(bytes: &mut Vec<u8>) -> String {
 }
 
 /// `home` is where a context without a directory of its own begins.
-fn shown(context: Context, home: &str) -> Value {
-    let cwd = context.cwd.as_deref().unwrap_or(home);
-    json!({"id": context.id, "language": "python", "cwd": cwd})
+fn shown(context: Context, home: &str) -> ContextShown {
+    let cwd = context.cwd.unwrap_or_else(|| home.to_owned());
+    ContextShown { id: context.id, language: "python", cwd }
 }
 
 async fn list(at: &At) -> Result<Response, Refused> {

@@ -1,5 +1,6 @@
 //! All routes over an engine whose guests say yes.
 
+mod checked;
 mod files;
 mod others_own;
 mod ports_and_pauses;
@@ -22,6 +23,7 @@ use forkd_types::{ByteCount, MachineSize};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use self::checked::{Seen, checked};
 use crate::{Config, E2b, NotPassed, ToPort};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -46,6 +48,7 @@ fn server(asked: ToPort) -> Result<Response, NotPassed> {
 struct Lab {
     router: Router,
     key: String,
+    seen: Seen,
     engine: Engine,
     ports: Arc<fake::Ports>,
     directory: tempfile::TempDir,
@@ -93,8 +96,9 @@ impl Lab {
             pass_on: Arc::new(|asked| Box::pin(async move { server(asked) })),
         });
         let e2b = e2b.unwrap();
-        let (router, key) = (e2b.router(), e2b.api_key());
-        Self { router, key, engine, ports, directory }
+        let (key, seen) = (e2b.api_key(), Seen::default());
+        let router = checked(e2b.router(), &seen);
+        Self { router, key, seen, engine, ports, directory }
     }
 
     /// A template that anybody may start from.

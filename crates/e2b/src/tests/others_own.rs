@@ -1,13 +1,13 @@
 //! Goal: whatever route of the control interface is asked for something of another owner, the
 //! answer is 404 and the same, word for word, as for something that was never there.
 //!
-//! Method: every route of the router's source is asked with ann's key for a sandbox or a snapshot
+//! Method: every route of the router's table is asked with ann's key for a sandbox or a snapshot
 //! of the daemon's user, and for one that nobody has. Its owner asks the same and is not answered
 //! 404, so nothing passes because the request was refused for another reason.
 //!
 //! What is answered in place of the agent and the interpreter of a sandbox, and servers in it, ask
 //! for its token, whoever comes. So there ann comes with her key and the tokens of a sandbox of her
-//! own, and must be answered as somebody who has nothing. Requests are again those of the source.
+//! own, and must be answered as somebody who has nothing. Requests are again those of the tables.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -17,24 +17,13 @@ use tower::ServiceExt as _;
 use super::{ANN, Lab, SERVED_PORT};
 use crate::interpreter::INTERPRETER_PORT;
 use crate::target::ENVD_PORT;
+use crate::{control, envd, interpreter};
 
-const SOURCE: &str = include_str!("../control/mod.rs");
 const NEVER: &str = "sb00000000dead";
 
 /// Methods and paths of all routes.
 pub(super) fn routes() -> Vec<(&'static str, &'static str)> {
-    let mut routes = Vec::new();
-    for line in SOURCE.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")) {
-        let (path, handlers) = line.split_once('"').unwrap();
-        let known = [("get(", "GET"), ("post(", "POST"), ("put(", "PUT"), ("delete(", "DELETE")];
-        let created = [("listing", "GET"), ("create()", "POST")];
-        let methods = known.into_iter().chain(created);
-        let before = routes.len();
-        routes.extend(methods.filter(|(word, _)| handlers.contains(word)).map(|(_, m)| (m, path)));
-        assert!(routes.len() > before, "{line}: with which method?");
-    }
-    assert!(routes.len() > 18, "{routes:?}");
-    routes
+    control::ROUTES.iter().map(|route| (route.method, route.path)).collect()
 }
 
 /// What ann is answered, without the name that she has said.
@@ -98,9 +87,6 @@ async fn every_route_answers_for_what_is_anothers_as_for_what_is_not_there() {
     }
 }
 
-const AGENT_SOURCE: &str = include_str!("../envd/mod.rs");
-const INTERPRETER_SOURCE: &str = include_str!("../interpreter/mod.rs");
-
 /// A request to a port of a sandbox.
 #[derive(Debug)]
 struct AtPort {
@@ -113,25 +99,12 @@ struct AtPort {
 fn requests_at_ports() -> Vec<AtPort> {
     let mut requests = Vec::new();
     let mut add = |port, method, path: String| requests.push(AtPort { port, method, path });
-    let quoted = AGENT_SOURCE.split("#[cfg(test)]").next().unwrap().split('"').skip(1).step_by(2);
-    for path in quoted.filter(|text| text.starts_with('/')) {
-        match path {
-            "/health" => add(ENVD_PORT.get(), "GET", path.to_owned()),
-            "/files" => {
-                let file = format!("{path}?path=/tmp/x");
-                add(ENVD_PORT.get(), "GET", file.clone());
-                add(ENVD_PORT.get(), "POST", file);
-            }
-            _ => add(ENVD_PORT.get(), "POST", path.to_owned()),
-        }
+    for route in envd::ROUTES {
+        let query = if route.path == "/files" { "?path=/tmp/x" } else { "" };
+        add(ENVD_PORT.get(), route.method, format!("{}{query}", route.path));
     }
-    for line in INTERPRETER_SOURCE.lines().filter_map(|line| line.trim().strip_prefix("(&Method::"))
-    {
-        let (method, words) = line.split_once(", [").unwrap();
-        let words = words.split_once("])").unwrap().0.split(", ");
-        let words = words.map(|word| word.strip_prefix('"').map_or("any", |w| w.trim_matches('"')));
-        let path = format!("/{}", words.collect::<Vec<_>>().join("/"));
-        add(INTERPRETER_PORT.get(), method, path);
+    for route in interpreter::ROUTES {
+        add(INTERPRETER_PORT.get(), route.method, route.path.replace("{id}", "any"));
     }
     for method in ["GET", "POST", "PUT", "DELETE"] {
         add(SERVED_PORT, method, "/page".to_owned());

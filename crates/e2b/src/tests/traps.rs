@@ -150,7 +150,7 @@ async fn a_stream_has_the_bare_type_and_is_not_compressed() {
     ];
     let asked = json!({"process": {"pid": 1}}).to_string();
     for call in ["process.Process/Connect", "filesystem.Filesystem/WatchDir"] {
-        let body = message(&serde_json::from_str(&asked).unwrap());
+        let body = message(&serde_json::from_str::<Value>(&asked).unwrap());
         let answer = lab.data(&format!("POST /{call}"), &id, &headers, body.into()).await;
         assert_eq!(answer.status, 200, "{call}");
         assert_eq!(answer.headers[CONTENT_TYPE], "application/connect+json", "{call}");
