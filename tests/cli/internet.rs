@@ -47,6 +47,18 @@ impl Namespace {
         command
     }
 
+    /// Does something in it.
+    fn within<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> T {
+        let namespace = File::open(format!("/proc/{}/ns/net", self.0.id())).unwrap();
+        let there = move || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+            act()
+        };
+        // The namespace is this thread's alone.
+        thread::spawn(there).join().unwrap()
+    }
+
     fn ip(&self, words: &str) {
         let status = self.command().arg("ip").args(words.split(' ')).status().unwrap();
         assert!(status.success(), "ip {words}");
@@ -92,15 +104,8 @@ impl Internet {
         port: u16,
         serve: impl Fn(TcpStream) + Clone + Send + 'static,
     ) {
-        let namespace = File::open(format!("/proc/{}/ns/net", self.outside.0.id())).unwrap();
         let at = SocketAddrV4::new(address, port);
-        let listen = move || {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(namespace.as_fd(), kind).unwrap();
-            TcpListener::bind(at).unwrap()
-        };
-        // The namespace is this thread's alone.
-        let listener = thread::spawn(listen).join().unwrap();
+        let listener = self.outside.within(move || TcpListener::bind(at).unwrap());
         let accepted = Arc::clone(&self.accepted);
         thread::spawn(move || {
             for connection in listener.incoming().flatten() {
@@ -116,6 +121,16 @@ impl Internet {
     pub(crate) fn accepted(&self, address: Ipv4Addr, port: u16) -> usize {
         let counts = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         counts.get(&SocketAddrV4::new(address, port)).copied().unwrap_or_default()
+    }
+
+    /// A command whose words name a program that is to run in the daemon's network.
+    pub(crate) fn command(&self) -> Command {
+        self.inside.command()
+    }
+
+    /// Does something in the daemon's network, such as opening a socket.
+    pub(crate) fn inside<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> T {
+        self.inside.within(act)
     }
 
     /// Runs a command that may start a daemon: it is in this network then.

@@ -7,6 +7,7 @@ mod bench_fork_measures_and_leaves_nothing;
 mod bench_places;
 mod builds_go_on_from_the_last_common_step;
 mod doctor_finds_what_is_broken;
+mod e2b_domain_is_reached_by_tls;
 mod e2b_images_have_what_programs_expect;
 mod e2b_packages;
 mod e2b_programs_run_unchanged;
