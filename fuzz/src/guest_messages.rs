@@ -2,8 +2,8 @@
 //! they are read or refused, with a short reason, and what was read can be said again.
 
 use forkd_protocol::{
-    EvalContext, EvalException, FrameDecoder, Reply, decode_reply, decode_request, encode_reply,
-    encode_request,
+    ChangeDetail, EvalContext, EvalException, FrameDecoder, LinkTarget, Reply, decode_reply,
+    decode_request, encode_reply, encode_request,
 };
 
 /// A message, as the daemon and as an agent would read it.
@@ -89,6 +89,14 @@ pub(crate) fn replies() -> Vec<Reply> {
             owner: Some(text()),
             group: None,
             attributes: [("user.a".to_owned(), text())].into(),
+            link: Some(LinkTarget { path: text(), kind: "file".to_owned(), bytes: 1, mode: 0o644 }),
+        },
+        Reply::Change {
+            kind: "created".to_owned(),
+            path: text(),
+            from: None,
+            entry: None,
+            detail: ChangeDetail::Put,
         },
         Reply::Done {},
     ]
