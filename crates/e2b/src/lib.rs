@@ -11,6 +11,7 @@
 //! record   what is kept of each one    signature  addresses of files that need no token
 //! subject  what a request is about     pass_on  what the daemon does for us
 //! aliases  names that stand for templates  listening  whether a sandbox has an interpreter
+//! handed_out  a sandbox as its maker gets it   document  what is said of all routes, for tests
 //! ```
 //!
 //! Guarantees: no token is in a guest or a snapshot because of this; what forkd does not do is
@@ -29,6 +30,7 @@ mod envd;
 mod failure;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod handed_out;
 mod id;
 mod interpreter;
 mod listening;

@@ -8,10 +8,10 @@ use forkd_engine::{Caller, Engine};
 use forkd_types::{SandboxId, SandboxState};
 
 use crate::aliases::Aliases;
-use crate::control::HandedOut;
 use crate::control::repeat::Repeats;
 use crate::domain::Domain;
 use crate::envd::place::Homes;
+use crate::handed_out::HandedOut;
 use crate::listening::{Known, Listening};
 use crate::pass_on::PassOn;
 use crate::record::Records;

@@ -1,8 +1,9 @@
 //! The subset of the Connect protocol that E2B's clients speak: JSON, calls that answer once, and
 //! calls whose answers or questions are a stream of envelopes.
 //!
-//! Written here because the death of a sandbox must break the connection in the middle of an answer,
-//! which a library that ends each stream in order does not offer: see `docs/decisions/0017`.
+//! Written here because the death of a sandbox must break the connection in the middle of an
+//! answer, which a library that ends each stream in order does not offer: see
+//! `docs/decisions/0017`.
 //!
 //! Does not do: compression, which clients never offer; protobuf.
 

@@ -15,8 +15,8 @@ use utoipa::ToSchema;
 use super::asked::{Asked, HashedBody, to_the_end, without_build};
 use super::network::{NetworkWish, policy_of};
 use super::repeat::RepeatKey;
-use super::shown::HandedOut;
 use crate::failure::{Failure, Kind};
+use crate::handed_out::HandedOut;
 use crate::record::Record;
 
 /// Time to live when the client says none.

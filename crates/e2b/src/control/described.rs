@@ -6,10 +6,11 @@ use super::create::NewSandbox;
 use super::fork::{Fork, ForkResult};
 use super::life::{Connect, Pause, Refresh, Sample, Timeout};
 use super::network::NetworkWish;
-use super::shown::{Detail, HandedOut, Listed};
+use super::shown::{Detail, Listed};
 use super::snapshots::{NewSnapshot, SnapshotShown, TemplateName};
 use crate::document::{Operation, Schemas, parameter};
 use crate::failure::ErrorBody;
+use crate::handed_out::HandedOut;
 
 /// What may become of every request.
 const ANY: [u16; 3] = [400, 401, 500];

@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 
 use super::asked::{Asked, Body, Said, to_the_end};
 use super::create::life_of;
-use super::shown::HandedOut;
 use crate::failure::{ErrorBody, Failure, Kind};
+use crate::handed_out::HandedOut;
 use crate::record::Record;
 
 /// What E2B's documents say.

@@ -12,8 +12,9 @@ use utoipa::ToSchema;
 
 use super::asked::{Asked, Body, Said, to_the_end};
 use super::create::life_of;
-use super::shown::{Detail, HandedOut, end_of, time};
+use super::shown::{Detail, end_of, time};
 use crate::failure::{Failure, Kind};
+use crate::handed_out::HandedOut;
 use crate::shared::{Stand, now_unix, stand_of};
 
 /// Between a client's now and ours, on its way here.

@@ -18,7 +18,6 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::routing::{MethodFilter, MethodRouter, any, on};
 
-pub(crate) use self::shown::HandedOut;
 use crate::failure::{Failure, Kind};
 use crate::shared::Shared;
 

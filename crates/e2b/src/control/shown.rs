@@ -10,44 +10,13 @@ use utoipa::ToSchema;
 
 use super::asked::Asked;
 use super::network::{self, NetworkShown};
+use crate::handed_out::HandedOut;
 use crate::id;
 use crate::record::Record;
 use crate::shared::ENVD_VERSION;
 
 /// There is one, and clients ignore it.
 const CLIENT_ID: &str = "forkd";
-
-/// A sandbox with what opens it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Sandbox)]
-pub(crate) struct HandedOut {
-    /// What it was started from.
-    #[serde(rename = "templateID")]
-    template_id: String,
-    /// Its name: small letters and digits.
-    #[serde(rename = "sandboxID")]
-    #[schema(pattern = "^[a-z0-9]+$")]
-    sandbox_id: String,
-    /// Always the same.
-    #[serde(rename = "clientID")]
-    client_id: &'static str,
-    /// Clients decide by it what they may ask.
-    #[schema(pattern = r"^\d+\.\d+\.\d+$")]
-    envd_version: &'static str,
-    /// Opens its programs and files, as `X-Access-Token`.
-    envd_access_token: String,
-    /// Each of its ports has a name below it.
-    domain: String,
-    /// Opens its servers, as `E2B-Traffic-Access-Token`, where not everybody may reach them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    traffic_access_token: Option<String>,
-    /// The name that the client gave for the template, where it stands for another.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    alias: Option<String>,
-}
 
 /// Whether a sandbox runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]

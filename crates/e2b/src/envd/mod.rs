@@ -13,20 +13,20 @@ mod metadata;
 pub(crate) mod place;
 mod process;
 mod said;
+mod token;
 mod unread;
 mod upload;
 mod watch;
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use forkd_types::SandboxId;
 use futures_util::future::BoxFuture;
 
 use self::at::At;
+pub(crate) use self::token::{has_token, no_token};
 use crate::connect::{answered, question, streamed};
 use crate::failure::{Failure, Kind};
-use crate::shared::Shared;
 
 /// A route: all there are, and all that the document describes.
 pub(crate) struct Route {
@@ -133,18 +133,6 @@ pub(crate) async fn answer(at: At, request: Request) -> Response {
 
 async fn health(_: At, _: Request) -> Response {
     StatusCode::NO_CONTENT.into_response()
-}
-
-/// Whether a request has the token that opens this sandbox.
-pub(crate) fn has_token(shared: &Shared, id: &SandboxId, headers: &HeaderMap) -> bool {
-    let token = headers.get("x-access-token");
-    token.is_some_and(|token| shared.secret.opens(id, token.as_bytes()))
-}
-
-/// A request has not the token that opens this sandbox.
-pub(crate) fn no_token() -> Failure {
-    let text = "the X-Access-Token is missing or not that of this sandbox";
-    Failure::new(Kind::Unauthenticated, text)
 }
 
 fn unknown(request: &Request) -> Response {

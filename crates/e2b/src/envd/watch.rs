@@ -228,8 +228,9 @@ impl Follow {
                 change = self.watch.next() => match change {
                     Ok(Some(told)) => match self.telling.events(&self.at, told).await {
                         Ok(events) => {
-                            let sealed = |event| message(&WatchMessage::Filesystem(Box::new(event)));
-                            self.waiting.extend(events.into_iter().map(sealed));
+                            let events = events.into_iter().map(Box::new);
+                            let sealed = |event| message(&WatchMessage::Filesystem(event));
+                            self.waiting.extend(events.map(sealed));
                         }
                         Err(failure) => self.end(Err(failure)),
                     },
