@@ -1,10 +1,11 @@
 //! Goal: a running state goes from one daemon to another through a registry that wants a password.
 //! A child there goes on with what was in memory and on disk. Without the password, or trust in
-//! the key, nothing comes. A branch that is pushed after its template costs its own parts alone.
+//! the key, nothing comes. A branch that is pushed after its template costs its own parts alone,
+//! and so does one that is pulled where its template is.
 //!
 //! Method: two daemons with credentials and one without, and a registry on this host. Breaks when a
-//! part is another's, when parts that the registry has are sent, or when memory is fetched before
-//! the signature was checked.
+//! part is another's, when parts that the registry has are sent, when memory that is here is
+//! fetched, or when memory is fetched before the signature was checked.
 
 use std::fs;
 use std::time::Instant;
@@ -62,4 +63,26 @@ fn snapshots_travel_through_registries() {
     let child = there.ok(&["fork", "warm"]);
     assert_eq!(there.ok(&["eval", &child, "sum(state)"]), "333328333350000");
     assert_eq!(there.ok(&["exec", &child, "--", "cat", "/srv/state"]), "warm");
+
+    // What comes back shares what it goes back to.
+    there.ok(&["eval", &child, "state = sum(state)"]);
+    there.ok(&["-q", "branch", &child, "--tag", "more"]);
+    let more = registry.reference("team/t:more");
+    let pushed = there.json(&["push", "more", &more]);
+    here.ok(&["key", "trust", "there", &there.ok(&["key"])]);
+    let pull = |name: &str| {
+        let (before, started) = (registry.given_bytes(), Instant::now());
+        assert_eq!(here.ok(&["pull", &more, "--tag", name]), name);
+        let bytes = (registry.given_bytes() - before) as u64;
+        println!("`{name}`: {bytes} bytes of {} came in {:?}", pushed["bytes"], started.elapsed());
+        bytes
+    };
+    let (new, again) = (pull("more"), pull("again"));
+    let sent = pushed["bytes_sent"].as_u64().unwrap();
+    assert!(new < sent * 11 / 10, "{new} bytes came, of which {sent} are new");
+    assert!(again < new / 4, "all is here: {again} bytes");
+    here.ok(&["snapshot", "rm", "more"]);
+    let child = here.ok(&["fork", "again"]);
+    assert_eq!(here.ok(&["eval", &child, "state"]), "333328333350000");
+    assert_eq!(here.ok(&["exec", &child, "--", "cat", "/srv/state"]), "warm");
 }

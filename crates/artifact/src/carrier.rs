@@ -58,11 +58,18 @@ pub trait Incoming {
     /// See [`ArtifactError`].
     fn documents(&mut self) -> Result<Documents, ArtifactError>;
 
-    /// Brings a part of `part.size` bytes. Asked once for each, in the manifest's order.
+    /// Brings a part of `part.size` bytes. Asked once for each that is not passed by, in the
+    /// manifest's order.
     ///
     /// # Errors
     /// See [`ArtifactError`].
     fn part(&mut self, part: &Chunk) -> Result<Vec<u8>, ArtifactError>;
+
+    /// Passes a part by that nobody needs. Gives its bytes if they come anyway.
+    ///
+    /// # Errors
+    /// See [`ArtifactError`].
+    fn skip(&mut self, part: &Chunk) -> Result<Option<Vec<u8>>, ArtifactError>;
 
     /// Nothing else may come.
     ///

@@ -8,15 +8,16 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt as _;
 
-use forkd_store::{Layer, LayerIndex, LayerKind};
+use forkd_store::{Layer, LayerIndex, LayerKind, Qcow2Header};
 use forkd_types::{OverlayId, PAGE_BYTES, PageRun};
 
 use crate::chunk::{CHUNK_BYTES, Compressor};
+use crate::contents;
 use crate::file::{FileWriter, file_bytes};
 use crate::layout::{Order, Use};
 use crate::{
-    ArtifactError, ArtifactManifest, Chunk, Digest, Documents, LayerPart, Outgoing, OverlayPart,
-    SigningKey, Stream,
+    ArtifactError, ArtifactManifest, Chunk, Contents, Digest, Documents, LayerPart, Outgoing,
+    OverlayPart, SigningKey, Stream,
 };
 
 const PAGE: usize = 4096;
@@ -41,6 +42,7 @@ pub struct Export {
     sources: Sources,
     order: Order,
     documents: Documents,
+    contents: Contents,
 }
 
 /// How far an export is, in bytes of parts; an error stops it.
@@ -71,12 +73,12 @@ impl Export {
         let device_state = stream(bytes, named(&sources, &Use::DeviceState, pieces(bytes)))?;
         let mut layers = Vec::new();
         for (layer, source) in sources.layers.iter().enumerate() {
-            let bytes = source.index.len() as u64;
+            let bytes = source.encoded.len() as u64;
             let used = |number| Use::Index { layer, number };
             let index = stream(bytes, named(&sources, &used, pieces(bytes)))?;
             let used = |number| Use::Memory { layer, number };
             let chunks: Result<_, ArtifactError> = named(&sources, &used, source.regions.len());
-            layers.push(LayerPart { id: source.id.clone(), index, chunks: chunks? });
+            layers.push(LayerPart { id: source.index.id.clone(), index, chunks: chunks? });
         }
         let mut overlays = Vec::new();
         for (overlay, source) in sources.overlays.iter().enumerate() {
@@ -90,7 +92,14 @@ impl Export {
         let text = manifest.encode()?;
         let signature = key.sign(&text).encode();
         let documents = Documents::new(&manifest.tag, text, signature, &order)?;
-        Ok(Self { sources, order, documents })
+        let contents = sources.contents(&manifest);
+        Ok(Self { sources, order, documents, contents })
+    }
+
+    /// What the parts hold.
+    #[must_use]
+    pub const fn contents(&self) -> &Contents {
+        &self.contents
     }
 
     /// Length of the file.
@@ -186,8 +195,8 @@ struct Sources {
 
 #[derive(Debug)]
 struct LayerSource {
-    id: forkd_types::LayerId,
-    index: Vec<u8>,
+    index: LayerIndex,
+    encoded: Vec<u8>,
     pages: File,
     /// The runs of each part.
     regions: Vec<Vec<PageRun>>,
@@ -215,15 +224,26 @@ impl Sources {
     fn bytes(&self) -> u64 {
         let runs = self.layers.iter().flat_map(|layer| layer.regions.iter().flatten());
         let memory: u64 = runs.map(|run| run.bytes().get()).sum();
-        let indexes: u64 = self.layers.iter().map(|layer| layer.index.len() as u64).sum();
+        let indexes: u64 = self.layers.iter().map(|layer| layer.encoded.len() as u64).sum();
         let disks: u64 = self.overlays.iter().map(|overlay| overlay.bytes).sum();
         self.device_state.len() as u64 + indexes + memory + disks
+    }
+
+    fn contents(&self, manifest: &ArtifactManifest) -> Contents {
+        let layers = self.layers.iter().zip(&manifest.layers);
+        Contents {
+            layers: layers
+                .map(|(source, part)| contents::of_layer(&source.index, &part.chunks))
+                .collect(),
+            overlays: manifest.overlays.iter().map(|it| contents::of_stream(&it.file)).collect(),
+            device_state: contents::of_stream(&manifest.device_state),
+        }
     }
 
     fn content(&self, used: Use) -> Result<Vec<u8>, ArtifactError> {
         match used {
             Use::DeviceState(number) => Ok(piece(&self.device_state, number)),
-            Use::Index { layer, number } => Ok(piece(&self.layers[layer].index, number)),
+            Use::Index { layer, number } => Ok(piece(&self.layers[layer].encoded, number)),
             Use::Memory { layer, number } => {
                 let source = &self.layers[layer];
                 read_runs(&source.pages, &source.regions[number])
@@ -240,6 +260,10 @@ impl Sources {
                         _ => ArtifactError::reading(error),
                     },
                 )?;
+                if number == 0 {
+                    // Where the image is on this host is nobody's business, and another elsewhere.
+                    Qcow2Header::forget_backing(&mut content);
+                }
                 Ok(content)
             }
         }
@@ -270,9 +294,8 @@ impl LayerSource {
             LayerKind::Delta => layer.index.stored.clone(),
         };
         let regions = regions(&stored);
-        let id = layer.index.id.clone();
         let index = LayerIndex { stored, pages_crc32: None, ..layer.index };
-        Ok(Self { id, index: index.encode(), pages: layer.pages, regions })
+        Ok(Self { encoded: index.encode(), index, pages: layer.pages, regions })
     }
 }
 

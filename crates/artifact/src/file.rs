@@ -88,6 +88,10 @@ impl<R: Read> Incoming for FileReader<R> {
         self.0.sized(&blob_name(&part.digest), part.size)
     }
 
+    fn skip(&mut self, part: &Chunk) -> Result<Option<Vec<u8>>, ArtifactError> {
+        self.part(part).map(Some)
+    }
+
     fn end(&mut self) -> Result<(), ArtifactError> {
         self.0.end()
     }

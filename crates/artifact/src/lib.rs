@@ -5,6 +5,7 @@
 //! manifest   what the snapshot consists of, by digest     signature  who says so
 //! layout     the order of the parts, and their documents  chunk      a few pages, compressed
 //! export, import   from and into a store                  carrier    what takes or brings parts
+//! receiver   parts on their way into a store              contents   what is in layers
 //! file       the carrier that is one file                 archive    one entry after the other
 //! ```
 //!
@@ -19,24 +20,28 @@
 mod archive;
 mod carrier;
 mod chunk;
+mod contents;
 mod error;
 mod export;
 mod file;
 mod import;
 mod layout;
 mod manifest;
+mod receiver;
 mod signature;
 #[cfg(test)]
 mod tests;
 
 pub use carrier::{Documents, Incoming, Outgoing};
+pub use contents::Contents;
 pub use error::ArtifactError;
 pub use export::{Export, Parts};
 pub use file::FileReader;
 pub use forkd_types::Digest;
-pub use import::{Received, SignedArtifact, Unpacked};
+pub use import::{SignedArtifact, Unpacked};
 pub use layout::Named;
 pub use manifest::{
     ArtifactManifest, Chunk, ImageReference, LayerPart, Limits, Machine, OverlayPart, Stream,
 };
+pub use receiver::{AlreadyHere, Received};
 pub use signature::{KeyError, PublicKey, Signature, SigningKey};

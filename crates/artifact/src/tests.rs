@@ -3,14 +3,14 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 
-use forkd_store::{Layer, LayerIndex, LayerKind, MachineIdentity, StoreFiles};
-use forkd_types::{ByteCount, PageRun};
+use forkd_store::{Layer, LayerIndex, LayerKind, MachineIdentity, Qcow2Header, StoreFiles};
+use forkd_types::{ByteCount, LayerId, OverlayId, PageRun};
 
 use crate::file::FileWriter;
 use crate::layout::Order;
 use crate::{
-    ArtifactError, ArtifactManifest, Digest, Documents, Export, ImageReference, Limits, Machine,
-    Outgoing as _, Parts, SignedArtifact, SigningKey, Stream,
+    AlreadyHere, ArtifactError, ArtifactManifest, Contents, Digest, Documents, Export,
+    ImageReference, Limits, Machine, Outgoing as _, Parts, SignedArtifact, SigningKey, Stream,
 };
 
 const MEMORY: ByteCount = ByteCount::from_mib(64);
@@ -119,6 +119,11 @@ fn go_on(_: u64, _: u64) -> Result<(), ArtifactError> {
     Ok(())
 }
 
+/// Of what an artifact holds, nothing is here.
+fn nothing(_: &Contents) -> AlreadyHere {
+    AlreadyHere::default()
+}
+
 fn exported(parts: Parts) -> Vec<u8> {
     let export = Export::prepare(manifest(), parts, &key(7), &mut go_on).unwrap();
     let bytes = export.file_bytes();
@@ -149,7 +154,10 @@ impl Store {
 
     /// Imports a file and leaves it at that.
     fn import(&self, file: &[u8]) -> Result<(), ArtifactError> {
-        SignedArtifact::read(file)?.unpack()?.receive(&self.files, &mut go_on).map(drop)
+        SignedArtifact::read(file)?
+            .unpack()?
+            .receive(&self.files, &mut nothing, &mut go_on)
+            .map(drop)
     }
 }
 
@@ -160,7 +168,7 @@ fn assert_imports(file: &[u8]) {
     assert_eq!(*signed.signer(), key(7).public());
     let unpacked = signed.unpack().unwrap();
     assert_eq!(unpacked.manifest().tag, "warm");
-    let received = unpacked.receive(&store.files, &mut go_on).unwrap();
+    let received = unpacked.receive(&store.files, &mut nothing, &mut go_on).unwrap();
     let [base, delta] = <[_; 2]>::try_from(received.layers.clone()).unwrap();
     let [base, delta] = [base, delta].map(|id| Layer::open_hot(&store.files, &id).unwrap());
     assert_eq!(delta.index.below.as_ref(), Some(&base.index.id));
@@ -181,6 +189,7 @@ fn assert_imports(file: &[u8]) {
     let disk = fs::read(store.files.overlay(&received.overlays[0])).unwrap();
     let mut wanted = overlay();
     wanted[8..20].fill(0);
+    wanted[200..209].fill(0);
     assert!(disk == wanted, "all but the name of the file below");
     drop(received);
     assert_eq!(store.names(), Vec::<String>::new(), "what is not kept goes");
@@ -213,6 +222,76 @@ fn two_snapshots_of_one_lineage_share_all_but_what_is_new() {
     let fresh = digests(&above).into_iter().filter(|part| !digests(&below).contains(part)).count();
     // The index of the delta, and its pages in two places of memory.
     assert_eq!(fresh, 3);
+}
+
+/// What a store has of a snapshot, as it would be exported from there.
+fn parts_of(files: &StoreFiles, layers: &[LayerId], overlays: &[OverlayId]) -> Parts {
+    let layers = layers.iter().map(|id| Layer::open_hot(files, id).unwrap()).collect();
+    let overlays = overlays.iter().map(|id| (id.clone(), File::open(files.overlay(id)).unwrap()));
+    Parts { device_state: DEVICES.to_vec(), layers, overlays: overlays.collect() }
+}
+
+#[test]
+fn what_came_from_elsewhere_holds_the_same_under_other_names() {
+    let first = Export::prepare(manifest(), parts(), &key(7), &mut go_on).unwrap();
+    let (store, file) = (Store::new(), exported(parts()));
+    let unpacked = SignedArtifact::read(&file[..]).unwrap().unpack().unwrap();
+    let received = unpacked.receive(&store.files, &mut nothing, &mut go_on).unwrap();
+    assert_eq!(&received.contents, first.contents());
+    assert_ne!(received.layers[0].as_str(), BASE);
+    let parts = parts_of(&store.files, &received.layers, &received.overlays);
+    let again = Export::prepare(manifest(), parts, &key(8), &mut go_on).unwrap();
+    assert_eq!(again.contents(), first.contents());
+}
+
+#[test]
+fn what_is_here_already_is_neither_taken_nor_removed() {
+    let (store, file) = (Store::new(), exported(parts()));
+    let unpacked = SignedArtifact::read(&file[..]).unwrap().unpack().unwrap();
+    let received = unpacked.receive(&store.files, &mut nothing, &mut go_on).unwrap();
+    let here = AlreadyHere { layers: received.layers.clone(), overlays: received.overlays.clone() };
+    let (known, taken) = (received.contents.clone(), received.taken_bytes);
+    received.keep();
+    let before = store.names();
+    let mut above = parts();
+    above.layers.push(layer("ly-0000000000000004", Some(DELTA), &[(7000, 1)], &[]));
+    above.device_state = b"other devices".to_vec();
+    let file = exported(above);
+    let unpacked = SignedArtifact::read(&file[..]).unwrap().unpack().unwrap();
+    let mut find = |contents: &Contents| {
+        assert_eq!(
+            (&contents.layers[..2], &contents.overlays),
+            (&known.layers[..], &known.overlays)
+        );
+        assert_ne!(contents.device_state, known.device_state);
+        here.clone()
+    };
+    let mut last = (0, 0);
+    let mut tell = |done, all| {
+        last = (done, all);
+        Ok(())
+    };
+    let received = unpacked.receive(&store.files, &mut find, &mut tell).unwrap();
+    assert_eq!((&received.layers[..2], &received.overlays), (&here.layers[..], &here.overlays));
+    assert_eq!(last, (received.taken_bytes, received.taken_bytes), "progress is of what comes");
+    assert!(received.taken_bytes < taken / 2, "{} of {taken}", received.taken_bytes);
+    let top = Layer::open_hot(&store.files, &received.layers[2]).unwrap();
+    assert_eq!(top.index.below.as_ref(), Some(&here.layers[1]));
+    drop(received);
+    assert_eq!(store.names(), before, "what was here stays, and what has come goes");
+}
+
+#[test]
+fn a_part_of_the_devices_that_is_one_of_the_disk_too_comes_once() {
+    let mut wanted = overlay();
+    Qcow2Header::forget_backing(&mut wanted);
+    let store = Store::new();
+    let file = exported(Parts { device_state: wanted.clone(), ..parts() });
+    let unpacked = SignedArtifact::read(&file[..]).unwrap().unpack().unwrap();
+    let received = unpacked.receive(&store.files, &mut nothing, &mut go_on).unwrap();
+    assert!(fs::read(store.files.overlay(&received.overlays[0])).unwrap() == wanted);
+    let top = received.layers.last().unwrap();
+    assert!(fs::read(store.files.hot_device_state(top)).unwrap() == wanted);
 }
 
 struct Random(u64);
@@ -357,7 +436,7 @@ fn an_import_that_is_stopped_leaves_nothing() {
             if told > last { Err(ArtifactError::Stopped) } else { Ok(()) }
         };
         let unpacked = SignedArtifact::read(&file[..]).unwrap().unpack().unwrap();
-        let error = unpacked.receive(&store.files, &mut stop).err().unwrap();
+        let error = unpacked.receive(&store.files, &mut nothing, &mut stop).err().unwrap();
         assert!(matches!(error, ArtifactError::Stopped), "{error}");
         assert_eq!(store.names(), Vec::<String>::new(), "after {last}");
     }

@@ -76,7 +76,7 @@ pub use files::StoreFiles;
 pub use flatten::{flatten, stored_union};
 pub use index::{LayerIndex, LayerKind};
 pub use layer::{Layer, LayerWriter};
-pub use manifest::{MachineIdentity, SnapshotManifest};
+pub use manifest::{KnownContents, MachineIdentity, SnapshotManifest};
 pub use overlay::{CopyOverlay, OverlayCopy, OverlayWriter, PlainQemuImg};
 pub use private::private_directory;
 pub use qcow2::{Qcow2Error, Qcow2Header};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use forkd_types::{ByteCount, LayerId, OverlayId, SandboxId, SnapshotTag};
+use forkd_types::{ByteCount, Digest, LayerId, OverlayId, SandboxId, SnapshotTag};
 use serde::{Deserialize, Serialize};
 
 use crate::{FileChecksum, StoreError};
@@ -54,6 +54,9 @@ pub struct SnapshotManifest {
     /// The device state; known when the snapshot is ready.
     #[serde(default)]
     pub device_state: Option<FileChecksum>,
+    /// What the parts hold, as far as they have come or gone as an artifact.
+    #[serde(default, skip_serializing_if = "KnownContents::is_empty")]
+    pub contents: KnownContents,
     /// What the device state needs.
     pub machine: MachineIdentity,
     /// The machine has a network device.
@@ -66,6 +69,25 @@ pub struct SnapshotManifest {
     pub parent_tag: Option<SnapshotTag>,
     /// The sandbox that it was branched from.
     pub branched_from: Option<SandboxId>,
+}
+
+/// What parts hold, whatever they are called here: so that they are known again in an artifact.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownContents {
+    /// Of memory layers. A layer that was merged since is another one.
+    pub layers: BTreeMap<LayerId, Digest>,
+    /// Of disk overlays.
+    pub overlays: BTreeMap<OverlayId, Digest>,
+    /// Of the device state.
+    pub device_state: Option<Digest>,
+}
+
+impl KnownContents {
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A manifest as it is written.
@@ -149,6 +171,7 @@ mod tests {
             overlays: vec![overlay.clone()],
             overlay_checksums: BTreeMap::from([(overlay, checksum)]),
             device_state: Some(FileChecksum { bytes: ByteCount::new(8192), crc32: 9 }),
+            contents: KnownContents::default(),
             machine: MachineIdentity {
                 vmm_version: "7.2.22".to_owned(),
                 accelerator: "tcg".to_owned(),
@@ -166,6 +189,16 @@ mod tests {
         let text = manifest().encode(&tag()).unwrap();
         assert_eq!(text, TEXT, "changed the format? see FORMAT");
         assert_eq!(SnapshotManifest::decode(&tag(), &text).unwrap(), manifest());
+    }
+
+    #[test]
+    fn what_parts_hold_is_kept() {
+        let mut known = manifest();
+        known.contents.layers.insert(known.layers[0].clone(), Digest::of(b"a"));
+        known.contents.overlays.insert(known.overlays[0].clone(), Digest::of(b"b"));
+        known.contents.device_state = Some(Digest::of(b"c"));
+        let text = known.encode(&tag()).unwrap();
+        assert_eq!(SnapshotManifest::decode(&tag(), &text).unwrap(), known);
     }
 
     #[test]

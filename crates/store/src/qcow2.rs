@@ -101,12 +101,18 @@ impl Qcow2Header {
         Ok(Self { backing_file, disk: ByteCount::new(u64_at(24)) })
     }
 
-    /// Takes the name of the backing file out of a header.
+    /// Takes the name of the backing file out of a file's beginning: the text, as far as it is
+    /// there, and where the header says that it is.
     pub fn forget_backing(head: &mut [u8]) {
-        // Where it is and how long: 0 stands for none.
-        if let Some(field) = head.get_mut(8..20) {
-            field.fill(0);
+        let Some(fixed) = head.first_chunk::<20>() else { return };
+        let small = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let (at, length) = (small(number(&fixed[8..16])), small(number(&fixed[16..20])));
+        let name = at..at.saturating_add(length.min(BACKING_NAME_BYTES_MAX));
+        if let Some(text) = head.get_mut(name).filter(|_| at >= LENGTH_MIN) {
+            text.fill(0);
         }
+        // Where it is and how long: 0 stands for none.
+        head[8..20].fill(0);
     }
 
     /// Accepts a header that names no backing file, or one that is `expected`.

@@ -220,6 +220,7 @@ mod tests {
                 memory: ByteCount::from_mib(1),
                 vcpus: 1,
                 device_state: Some(self.files.checksum_device_state(&layer).unwrap()),
+                contents: crate::KnownContents::default(),
                 layers: vec![layer],
                 overlays: vec![overlay],
                 overlay_checksums: BTreeMap::new(),

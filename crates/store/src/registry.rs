@@ -500,6 +500,7 @@ mod tests {
                     FileChecksum { bytes: ByteCount::new(7), crc32: 9 },
                 )]),
                 device_state: Some(FileChecksum { bytes: ByteCount::new(8), crc32: 10 }),
+                contents: crate::KnownContents::default(),
                 machine: MachineIdentity {
                     vmm_version: "7.2.22".to_owned(),
                     accelerator: "tcg".to_owned(),

@@ -53,6 +53,8 @@ struct Stock {
     manifests: BTreeMap<String, Vec<u8>>,
     uploads: BTreeMap<String, Vec<u8>>,
     asked: Vec<Asked>,
+    /// Bytes that clients have got.
+    given: usize,
 }
 
 struct Shared {
@@ -127,6 +129,12 @@ impl Registry {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.shared.stock().blobs.values().map(Vec::len).sum()
+    }
+
+    /// Bytes that clients have got so far.
+    #[must_use]
+    pub fn given_bytes(&self) -> usize {
+        self.shared.stock().given
     }
 
     /// How many manifests there are.
@@ -205,6 +213,7 @@ impl Shared {
             if no_content { String::new() } else { format!("Content-Length: {length}\r\n") };
         let head = format!("HTTP/1.1 {status}\r\n{length}Connection: close\r\n{headers}\r\n");
         stream.write_all(head.as_bytes())?;
+        self.stock().given += body.len();
         stream.write_all(&body)
     }
 }

@@ -283,6 +283,7 @@ impl Engine {
             layers: Vec::new(),
             overlays: Vec::new(),
             device_state: None,
+            contents: forkd_store::KnownContents::default(),
             parent_tag: self.origin_of(handle.id()),
             branched_from: Some(handle.id().clone()),
             ..origin

@@ -53,6 +53,7 @@ impl Lifecycle {
             overlays: Vec::new(),
             overlay_checksums: BTreeMap::new(),
             device_state: None,
+            contents: forkd_store::KnownContents::default(),
             machine: self.host.machine.clone(),
             network_device: true,
             gateway_certificate: None,

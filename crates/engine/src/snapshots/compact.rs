@@ -34,6 +34,7 @@ impl Snapshots {
             overlays: Vec::new(),
             overlay_checksums: BTreeMap::new(),
             device_state: None,
+            contents: forkd_store::KnownContents::default(),
             parent_tag: Some(tag.clone()),
             ..source.manifest
         };

@@ -7,7 +7,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use forkd_artifact::{
-    ArtifactError, ArtifactManifest, Export, ImageReference, Limits, Machine, Parts, Stream,
+    ArtifactError, ArtifactManifest, Contents, Export, ImageReference, Limits, Machine, Parts,
+    Stream,
 };
 use forkd_store::SnapshotRow;
 use forkd_types::{OperationId, Owner, limit};
@@ -15,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::Instrument as _;
 
 use super::Snapshots;
+use super::already_here::known;
 use super::parts::damaged;
 use super::registry;
 use crate::background::{Background, blocking};
@@ -101,9 +103,25 @@ impl Snapshots {
         let export = blocking(move || {
             let _held = snapshots.files.hold(&row.manifest);
             let prepared = snapshots.name_parts(&row, label, &operation);
+            if let Ok(export) = &prepared {
+                snapshots.note_contents(&row, export.contents());
+            }
             prepared.inspect_err(|error| snapshots.note_damage(&row.tag, error))
         });
         Ok((export.await??, turn))
+    }
+
+    /// Remembers what the parts hold: an artifact that comes back has them.
+    fn note_contents(&self, row: &SnapshotRow, contents: &Contents) {
+        let known = known(contents, &row.manifest);
+        if known == row.manifest.contents {
+            return;
+        }
+        // Merged meanwhile, its layers are others: what is not known is sent once more.
+        let noted = self.catalog.update(&row.tag, |now| now.manifest.contents = known);
+        if let Err(error) = noted {
+            tracing::debug!(snapshot = %row.tag, %error, "what it holds is not kept");
+        }
     }
 
     fn name_parts(

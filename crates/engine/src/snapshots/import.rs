@@ -13,13 +13,14 @@ use std::io::Read;
 use std::sync::Arc;
 
 use forkd_artifact::{
-    ArtifactError, ArtifactManifest, FileReader, Incoming, Machine, PublicKey, SignedArtifact,
-    Unpacked,
+    ArtifactError, ArtifactManifest, Contents, FileReader, Incoming, Machine, PublicKey,
+    SignedArtifact, Unpacked,
 };
 use forkd_store::{InheritedLimits, SnapshotManifest};
 use forkd_types::{OperationId, SnapshotStatus, SnapshotTag, TagName};
 
 use super::Snapshots;
+use super::already_here::known;
 use super::catalog::Inherited;
 use super::export::Told;
 use super::registry;
@@ -200,6 +201,7 @@ impl Snapshots {
             overlays: Vec::new(),
             overlay_checksums: std::collections::BTreeMap::new(),
             device_state: None,
+            contents: forkd_store::KnownContents::default(),
             machine: vmm.clone(),
             network_device: needs.network_device,
             gateway_certificate: needs.gateway_certificate.clone(),
@@ -216,7 +218,11 @@ impl Snapshots {
     ) -> Result<(), EngineError> {
         operation.step("receive");
         let mut told = Told::new(operation);
-        let received = unpacked.receive(&self.files, &mut |done, all| told.at(done, all));
+        // Nobody removes them while the others come.
+        let mut held = Vec::new();
+        let mut find = |contents: &Contents| self.already_here(contents, &mut held);
+        let mut progress = |done, all| told.at(done, all);
+        let received = unpacked.receive(&self.files, &mut find, &mut progress);
         let received = received.map_err(|error| match error {
             ArtifactError::Stopped => EngineError::Cancelled { id: operation.id().clone() },
             other => refused(other),
@@ -226,7 +232,9 @@ impl Snapshots {
             row.manifest.layers.clone_from(&received.layers);
             row.manifest.overlays.clone_from(&received.overlays);
             row.manifest.device_state = received.device_state;
+            row.manifest.contents = known(&received.contents, &row.manifest);
         })?;
+        tracing::info!(bytes = received.taken_bytes, "parts have come");
         received.keep();
         Ok(())
     }

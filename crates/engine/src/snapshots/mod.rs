@@ -16,6 +16,7 @@
 //!
 //! Does not do: know sandboxes beyond the files that they claim.
 
+mod already_here;
 mod catalog;
 mod compact;
 mod disk_quota;

@@ -169,6 +169,10 @@ impl Incoming for RegistryReader {
         self.0.wait(self.0.repository.blob(&part.digest, part.size))
     }
 
+    fn skip(&mut self, _: &Chunk) -> Result<Option<Vec<u8>>, ArtifactError> {
+        Ok(None)
+    }
+
     fn end(&mut self) -> Result<(), ArtifactError> {
         Ok(())
     }

@@ -39,6 +39,15 @@ async fn exported_branch(word: u64) -> (Fixture, Vec<u8>) {
     (lab, file)
 }
 
+/// Another lab, which has nothing of this one's.
+async fn that_trusts(here: &Fixture) -> Fixture {
+    let there = Fixture::new().await;
+    let key = here.engine.signing_key().await.unwrap();
+    there.engine.trust_key("here".to_owned(), key).await.unwrap();
+    there.until("it is durable", || there.engine.snapshot(&tag("t")).unwrap().durable).await;
+    there
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_branch_goes_to_another_engine_that_trusts_the_first() {
     let (here, file) = exported_branch(42).await;
@@ -74,6 +83,31 @@ async fn an_export_comes_back_under_another_tag_without_further_words() {
     let named = ImportRequest { tag: None, ..wanted("x") };
     let taken = lab.engine.import_snapshot(named, io::Cursor::new(again)).await.unwrap_err();
     assert!(matches!(taken, EngineError::TagTaken { tag: name, .. } if name == tag("c")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layers_that_are_here_already_are_shared_by_a_snapshot_that_comes() {
+    let (here, file) = exported_branch(42).await;
+    let there = that_trusts(&here).await;
+    let key = there.engine.signing_key().await.unwrap();
+    here.engine.trust_key("there".to_owned(), key).await.unwrap();
+    import(&there.engine, "b", &file).await.unwrap();
+    let source = there.engine.fork(&tag("b"), 1).await.unwrap().remove(0);
+    there.write(&source.id, 43);
+    there.engine.branch(&source.id, request("c")).await.unwrap();
+    let above = export(&there.engine, "c").await;
+    let before = here.files();
+    import(&here.engine, "c", &above).await.unwrap();
+    assert_eq!(here.files().minus(&before).layers.len(), 1, "the layer that is new in `c`");
+    let before = here.files();
+    import(&here.engine, "d", &above).await.unwrap();
+    assert_eq!(here.files(), before, "all of it is here");
+    // What is shared stays for as long as one of them lists it.
+    for gone in ["b", "c"] {
+        here.engine.delete_snapshot(&tag(gone), crate::DeletePolicy::Force).await.unwrap();
+    }
+    let child = here.engine.fork(&tag("d"), 1).await.unwrap().remove(0);
+    assert_eq!(here.word(&child.id), 43);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,8 +166,8 @@ fn import_held(lab: &Fixture, file: &[u8]) -> (Sender<()>, JoinHandle<Result<(),
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_import_under_way_is_an_operation_and_leaves_nothing_when_it_breaks_off() {
-    let (lab, file) = exported_branch(1).await;
-    lab.until("it is durable", || lab.engine.snapshot(&tag("b")).unwrap().durable).await;
+    let (here, file) = exported_branch(1).await;
+    let lab = that_trusts(&here).await;
     let before = lab.files();
     let (break_off, import) = import_held(&lab, &file);
     let operation = || {
@@ -156,8 +190,8 @@ async fn an_import_under_way_is_an_operation_and_leaves_nothing_when_it_breaks_o
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_import_is_removed_by_the_next_daemon() {
-    let (mut lab, file) = exported_branch(1).await;
-    lab.until("it is durable", || lab.engine.snapshot(&tag("b")).unwrap().durable).await;
+    let (here, file) = exported_branch(1).await;
+    let mut lab = that_trusts(&here).await;
     let before = lab.files();
     let (break_off, import) = import_held(&lab, &file);
     let half = || lab.engine.snapshot(&tag("c")).is_ok() && lab.files() != before;

@@ -338,6 +338,7 @@ fn blank_row(tag: &SnapshotTag, content: String, parent: Option<SnapshotTag>) ->
             overlays: Vec::new(),
             overlay_checksums: BTreeMap::new(),
             device_state: None,
+            contents: forkd_store::KnownContents::default(),
             network_device: false,
             gateway_certificate: None,
             machine: MachineIdentity {
