@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::create::NewSandbox;
 use super::fork::{Fork, ForkResult};
-use super::life::{Connect, Pause, Refresh, Sample, Timeout};
+use super::life::{Connect, Pause, Refresh, Resume, Sample, Timeout};
 use super::network::NetworkWish;
 use super::shown::{Detail, Listed};
 use super::snapshots::{NewSnapshot, SnapshotShown, TemplateName};
@@ -133,7 +133,10 @@ fn lives(schemas: &mut Schemas, error: &Value) -> Vec<Operation> {
         change("POST", "/sandboxes/{id}/refreshes", "Makes a sandbox live longer.", &refresh),
         connected("/sandboxes/{id}/connect"),
         connected("/v2/sandboxes/{id}/connect"),
-        connected("/sandboxes/{id}/resume"),
+        Operation::new("POST", "/sandboxes/{id}/resume", "The same, for clients of before.")
+            .takes(&schemas.of::<Resume>())
+            .gives(201, "It runs.", &handed_out)
+            .fails(error, &CHANGE),
         change("POST", "/sandboxes/{id}/pause", "Pauses a sandbox.", &pause),
         change("PUT", "/sandboxes/{id}/network", "Says what a sandbox may reach.", &network),
         Operation::new("GET", "/sandboxes/{id}/metrics", "What the programs of a sandbox use.")

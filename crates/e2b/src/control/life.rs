@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use axum::Json;
 use axum::extract::{Path, RawQuery};
 use axum::http::StatusCode;
+use forkd_engine::AtEnd;
 use forkd_engine::guest::Usage;
 use forkd_types::SandboxState;
 use serde::{Deserialize, Serialize};
@@ -112,6 +113,35 @@ pub(super) async fn connect(
     });
     let sandbox = sandbox.await?;
     Ok((StatusCode::CREATED, Json(asked.handed_out(&sandbox))))
+}
+
+/// How a client of before comes back to a sandbox.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ResumeSandbox)]
+pub(super) struct Resume {
+    /// How long it is to live from now on, in seconds; 15 by itself.
+    timeout: Option<i64>,
+    /// Refused if it is to be another than the sandbox was made with.
+    auto_pause: Option<bool>,
+    /// `false` is refused of a paused sandbox: forkd keeps its memory.
+    memory: Option<bool>,
+}
+
+/// As [`connect`], for clients that do not know that yet.
+pub(super) async fn resume(
+    asked: Asked,
+    said: Path<String>,
+    Body(body): Body<Resume>,
+) -> Result<(StatusCode, Json<HandedOut>), Failure> {
+    let pauses = asked.sandbox(&said.0)?.options.at_end == AtEnd::Pause;
+    if body.auto_pause.is_some_and(|wanted| wanted != pauses) {
+        return Err(Failure::not_done("autoPause of a sandbox that is there"));
+    }
+    let Resume { timeout, auto_pause: _, memory } = body;
+    let body = Connect { timeout: Some(timeout.unwrap_or(15)), memory };
+    let (_, sandbox) = connect(asked, said, Body(body)).await?;
+    Ok((StatusCode::CREATED, sandbox))
 }
 
 impl Asked {

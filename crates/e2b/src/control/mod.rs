@@ -58,7 +58,7 @@ pub(crate) const ROUTES: &[Route] = &[
     route!(POST, "/sandboxes/{id}/refreshes", life::refresh),
     route!(POST, "/sandboxes/{id}/connect", life::connect),
     route!(POST, "/v2/sandboxes/{id}/connect", life::connect),
-    route!(POST, "/sandboxes/{id}/resume", life::connect),
+    route!(POST, "/sandboxes/{id}/resume", life::resume),
     route!(POST, "/sandboxes/{id}/pause", life::pause),
     route!(GET, "/sandboxes/{id}/metrics", life::metrics),
     route!(PUT, "/sandboxes/{id}/network", network::replace),

@@ -349,8 +349,10 @@ async fn a_snapshot_of_a_sandbox_is_removed_and_a_template_is_not() {
     let lab = Lab::new().await;
     let (id, _) = lab.sandbox(json!({})).await;
     let named = json!({"name": "mine"});
-    let made = lab.control(&format!("POST /sandboxes/{id}/snapshots"), named).await;
+    let keep = format!("POST /sandboxes/{id}/snapshots");
+    let made = lab.control(&keep, named.clone()).await;
     assert_eq!(made.status, 201, "{}", made.body);
+    assert_eq!(lab.control(&keep, named).await.status, 409, "a name is used once");
     for template in ["base", "small", "small%3Adefault"] {
         let refused = lab.control(&format!("DELETE /templates/{template}"), Value::Null).await;
         assert_eq!(refused.status, 403, "{template}: {}", refused.body);
@@ -359,6 +361,22 @@ async fn a_snapshot_of_a_sandbox_is_removed_and_a_template_is_not() {
     assert_eq!(lab.engine.snapshots().len(), 2);
     assert_eq!(lab.control("DELETE /templates/mine%3Adefault", Value::Null).await.status, 204);
     assert_eq!(lab.engine.snapshots().len(), 1, "the template");
+}
+
+#[tokio::test]
+async fn who_resumes_as_before_gets_a_short_life_and_no_other_end() {
+    let lab = Lab::new().await;
+    let (id, _) = lab.sandbox(json!({"timeout": 600})).await;
+    assert_eq!(lab.control(&format!("POST /sandboxes/{id}/pause"), json!({})).await.status, 204);
+    let resume = format!("POST /sandboxes/{id}/resume");
+    let refused = lab.control(&resume, json!({"autoPause": true})).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.body.to_string().contains("autoPause"), "{}", refused.body);
+    let resumed = lab.control(&resume, json!({"autoPause": false})).await;
+    assert_eq!(resumed.status, 201, "{}", resumed.body);
+    let end = lab.engine.sandboxes()[0].expires_at.unwrap();
+    let left = end.duration_since(std::time::SystemTime::now()).unwrap().as_secs();
+    assert!((5..=15).contains(&left), "{left} s");
 }
 
 #[tokio::test]
