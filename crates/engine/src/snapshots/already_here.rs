@@ -5,16 +5,17 @@
 //! lists those that are here, as a branch lists those of its source. So do disk overlays.
 //!
 //! Guarantees: a layer is shared only over the same layers, and the top one of an artifact only
-//! with its device state, which goes by its name. What is found is held until the caller is done.
-//!
-//! Does not do: look into files. One that is damaged is found when it is used, as ever.
+//! with its device state, which goes by its name. What is found is whole, and held until the caller
+//! is done. A snapshot of which a part turns out to be damaged is marked as failed, and what it
+//! would have spared comes.
 
 use forkd_artifact::{AlreadyHere, Contents};
 use forkd_store::{KnownContents, SnapshotManifest, SnapshotRow};
-use forkd_types::SnapshotStatus;
 
 use super::Snapshots;
 use super::files::Hold;
+use super::parts::damaged;
+use crate::EngineError;
 
 impl Snapshots {
     /// The parts of an artifact that this store has, from the bottom up; `held` keeps them.
@@ -24,22 +25,58 @@ impl Snapshots {
         held: &mut Vec<Hold<'a>>,
     ) -> AlreadyHere {
         let rows = self.catalog.list();
-        let ready = || rows.iter().filter(|row| row.status == SnapshotStatus::Ready);
-        // It may be going just now; then the next best does not matter.
-        let mut hold = |row: &SnapshotRow| {
-            let hold = self.catalog.while_ready(row, || self.files.hold(&row.manifest));
-            hold.map(|hold| held.push(hold)).is_ok()
-        };
         let mut here = AlreadyHere::default();
-        let layers = |row: &&SnapshotRow| same_layers(&row.manifest, contents);
-        if let Some(row) = ready().max_by_key(layers).filter(|row| hold(row)) {
-            here.layers = row.manifest.layers[..layers(&row)].to_vec();
+        let layers = |row: &SnapshotRow| same_layers(&row.manifest, contents);
+        if let Some((row, count)) = self.best(&rows, layers, Self::require_layers, held) {
+            here.layers = row.manifest.layers[..count].to_vec();
         }
-        let overlays = |row: &&SnapshotRow| same_overlays(&row.manifest, contents);
-        if let Some(row) = ready().max_by_key(overlays).filter(|row| hold(row)) {
-            here.overlays = row.manifest.overlays[..overlays(&row)].to_vec();
+        let overlays = |row: &SnapshotRow| same_overlays(&row.manifest, contents);
+        if let Some((row, count)) = self.best(&rows, overlays, Self::require_lowest, held) {
+            here.overlays = row.manifest.overlays[..count].to_vec();
         }
         here
+    }
+
+    /// The snapshot of which most parts are the artifact's, as `same` counts them, and how many;
+    /// those are whole and held.
+    fn best<'a, 'r>(
+        &'a self,
+        rows: &'r [SnapshotRow],
+        same: impl Fn(&SnapshotRow) -> usize,
+        whole: impl Fn(&Self, &SnapshotRow, usize) -> Result<(), EngineError>,
+        held: &mut Vec<Hold<'a>>,
+    ) -> Option<(&'r SnapshotRow, usize)> {
+        let counted = rows.iter().map(|row| (row, same(row))).filter(|(_, count)| *count > 0);
+        let mut counted: Vec<_> = counted.collect();
+        counted.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        counted.into_iter().find(|(row, count)| {
+            // One that is not ready, or goes just now, is none to build on.
+            let Ok(hold) = self.catalog.while_ready(row, || self.files.hold(&row.manifest)) else {
+                return false;
+            };
+            let is_whole = whole(self, row, *count);
+            let is_whole = is_whole.inspect_err(|error| self.note_damage(&row.tag, error)).is_ok();
+            held.push(hold);
+            is_whole
+        })
+    }
+
+    fn require_layers(&self, row: &SnapshotRow, count: usize) -> Result<(), EngineError> {
+        let open = |id| self.files.open_layer(id).map_err(|error| damaged(row, error));
+        row.manifest.layers[..count].iter().try_for_each(|id| open(id).map(drop))?;
+        // The top one goes with its device state.
+        if count < row.manifest.layers.len() {
+            return Ok(());
+        }
+        self.require_device_state(row).map(drop)
+    }
+
+    fn require_lowest(&self, row: &SnapshotRow, count: usize) -> Result<(), EngineError> {
+        let manifest = &row.manifest;
+        manifest.overlays[..count].iter().try_for_each(|id| {
+            let required = self.files.require_overlay(id, manifest.overlay_checksums.get(id));
+            required.map(drop).map_err(|error| damaged(row, error))
+        })
     }
 }
 

@@ -111,6 +111,21 @@ async fn layers_that_are_here_already_are_shared_by_a_snapshot_that_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_damaged_snapshot_would_have_spared_comes_again() {
+    let (lab, file) = exported_branch(42).await;
+    lab.until("it is durable", || lab.engine.snapshot(&tag("b")).unwrap().durable).await;
+    for directory in [&lab.config.hot_dir, &lab.config.state_dir] {
+        for entry in std::fs::read_dir(directory.join("layers")).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+    }
+    import(&lab.engine, "c", &file).await.unwrap();
+    assert_eq!(lab.engine.snapshot(&tag("b")).unwrap().status, SnapshotStatus::Failed);
+    let child = lab.engine.fork(&tag("c"), 1).await.unwrap().remove(0);
+    assert_eq!(lab.word(&child.id), 42);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_does_not_fit_or_is_damaged_is_refused_and_leaves_nothing() {
     let (lab, file) = exported_branch(1).await;
     lab.until("it is durable", || lab.engine.snapshot(&tag("b")).unwrap().durable).await;
