@@ -8,7 +8,7 @@ use super::life::{Connect, Pause, Refresh, Resume, Sample, Timeout};
 use super::network::NetworkWish;
 use super::shown::{Detail, Listed};
 use super::snapshots::{NewSnapshot, SnapshotShown, TemplateName};
-use crate::document::{Operation, Schemas, parameter};
+use crate::document::operation::{Operation, Schemas, parameter};
 use crate::failure::ErrorBody;
 use crate::handed_out::HandedOut;
 

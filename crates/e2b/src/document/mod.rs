@@ -8,14 +8,14 @@
 //! Does not do: exist in the daemon. It is made by a test, and tests hold answers to it.
 
 mod judge;
-mod operation;
+pub(crate) mod operation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::judge::{Answered, Asked, Content, Document};
-pub(crate) use self::operation::{Operation, Schemas, parameter};
+use self::operation::{Operation, Schemas};
 use crate::connect::EndOfStream;
 use crate::failure::NoServer;
 use crate::{control, envd, interpreter};

@@ -8,7 +8,7 @@ use super::input::{CloseRequest, SendRequest, SignalRequest, StreamedInput, Upda
 use super::process::{ConnectRequest, ProcessList, ProcessMessage, StartRequest};
 use super::watch::{OfWatcher, WatchMessage, Watched, Watcher, WatcherEvents};
 use crate::connect::Empty;
-use crate::document::{Operation, Schemas, parameter};
+use crate::document::operation::{Operation, Schemas, parameter};
 use crate::failure::{CallError, ErrorBody};
 
 const JSON: &str = "application/json";

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::events::Event;
 use super::{ContextShown, Execute, NewContext};
-use crate::document::{Operation, Schemas};
+use crate::document::operation::{Operation, Schemas};
 use crate::failure::{ErrorBody, NoServer};
 
 /// How a request may fail; the body is text.
