@@ -18,7 +18,6 @@ mod every_route_is_asked_for_by_a_verb;
 mod exit_codes_tell_forkd_from_the_program;
 mod forkd;
 mod forks_of_e2b_programs_drop_nothing;
-mod idle_children_let_the_host_sleep;
 mod internet;
 mod local_users_cannot_get_in_the_way;
 mod logs_say_what_is_missing;

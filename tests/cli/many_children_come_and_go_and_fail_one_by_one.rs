@@ -95,16 +95,15 @@ fn many_children_of_one_request_answer_and_go_without_a_trace() {
     come_answer_and_go(&[MANY]);
 }
 
-/// The claims on time are for an idle machine: by hand, and with the daemon that is released. Of
-/// two processors, four hundred idle children take a quarter from those that come last.
+/// The claim on time is for an idle machine: by hand, and with the daemon that is released. Of two
+/// processors, two hundred idle children take one.
 #[test]
-#[ignore = "takes minutes and 8 GiB: the same with five hundred"]
-fn the_hundredth_child_costs_what_the_first_did_and_so_does_the_last_of_five_hundred() {
-    let times = come_answer_and_go(&[50; 10]);
+#[ignore = "takes a minute and 3 GiB: the same with a hundred"]
+fn the_hundredth_child_costs_what_the_first_did() {
+    let times = come_answer_and_go(&[50; 2]);
     println!("fifty children each, until all have answered: {times:.2?}");
-    let [first, second, .., last] = times[..] else { panic!("{times:?}") };
+    let [first, second] = times[..] else { panic!("{times:?}") };
     assert!(second.as_secs_f64() <= 1.2 * first.as_secs_f64(), "{first:?}, then {second:?}");
-    assert!(last.as_secs_f64() <= 1.6 * first.as_secs_f64(), "{first:?}, at last {last:?}");
 }
 
 #[test]

@@ -12,7 +12,6 @@
 pub mod clone;
 pub mod confine;
 pub mod file;
-pub mod interval_timer;
 pub mod mapping;
 pub mod packet;
 pub mod pagemap;

@@ -2,14 +2,12 @@
 //!
 //! ```text
 //! mount what programs expect -> load modules -> wait for the disk, if there is one -> switch to it
-//!   -> names, limits, idleness, network -> files with its identity -> open the port
-//!   -> serve for ever
+//!   -> names, limits, network -> files with its identity -> open the port -> serve for ever
 //! ```
 //!
 //! A step that fails is logged and the next one is taken: a guest that can still be asked is worth
 //! more than one that stopped. Only without the port nothing can be done; then the machine ends.
 
-mod idle;
 mod interrupts;
 mod modules;
 mod mounts;
@@ -44,7 +42,6 @@ pub(crate) fn run() -> ExitCode {
     let has_root_disk = mounts::switch_to_disk();
     mounts::mount_user_file_systems();
     settle();
-    idle::stop_wakeups();
     if let Err(error) = network::set_up() {
         log::failure(&format!("network: {error}"));
     }
