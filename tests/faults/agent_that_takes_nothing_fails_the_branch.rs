@@ -81,10 +81,12 @@ fn a_branch_of_a_guest_whose_agent_takes_nothing_fails_before_the_pause() {
         for eval in evals {
             eval.await.unwrap().unwrap();
         }
-        let (_, children) = source.branch_into(1).await;
+        let (tag, children) = source.branch_into(1).await;
         assert_eq!(children[0].sh("cat /tmp/kept").await, "kept");
         children[0].clone().remove().await;
         source.remove().await;
+        // Until then a part of it is on its way to the disk.
+        lab.wait_durable(&tag).await;
         assert_eq!(lab.leftovers(), Vec::<std::path::PathBuf>::new());
     });
 }
