@@ -47,14 +47,18 @@ fn answer_names(socket: &UdpSocket) {
     }
 }
 
-/// A daemon that runs until this is dropped.
-struct Server(Child);
+/// A daemon that runs until this is dropped, and its sandboxes with it.
+struct Server<'a> {
+    daemon: Child,
+    forkd: &'a Forkd,
+}
 
-impl Drop for Server {
+impl Drop for Server<'_> {
     fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
+        self.forkd.run(&["rm", "--all"]);
+        let pid = rustix::process::Pid::from_child(&self.daemon);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
-        self.0.wait().ok();
+        self.daemon.wait().ok();
     }
 }
 
@@ -66,7 +70,7 @@ fn write(forkd: &Forkd, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-fn serve(internet: &Internet, forkd: &Forkd, certificate: &str, key: &str) -> Server {
+fn serve<'a>(internet: &Internet, forkd: &'a Forkd, certificate: &str, key: &str) -> Server<'a> {
     let tokens = write(forkd, "tokens", TOKEN);
     let options = [
         ["--listen", "127.0.0.1:8080"],
@@ -79,7 +83,8 @@ fn serve(internet: &Internet, forkd: &Forkd, certificate: &str, key: &str) -> Se
     let log = std::fs::File::create(forkd.home().join("serve.log")).unwrap();
     let mut command = forkd.within(internet.command());
     let command = command.args(["forkd", "serve"]).args(options.as_flattened());
-    let server = Server(command.stderr(log).stdout(Stdio::null()).spawn().unwrap());
+    let daemon = command.stderr(log).stdout(Stdio::null()).spawn().unwrap();
+    let server = Server { daemon, forkd };
     wait_until("the daemon answers", || forkd.run(&["e2b", "env"]).status.success());
     server
 }
@@ -125,5 +130,4 @@ fn everything_is_found_by_names_below_the_domain_over_tls() {
     program.args([SERVER.to_string(), ALLOWED.to_string(), FORBIDDEN.to_string()]);
     let said = play(&internet, &forkd, &program, &certificate);
     assert!(said.ends_with("done\n"), "{said}");
-    forkd.ok(&["rm", "--all"]);
 }
