@@ -8,7 +8,7 @@
 
 use forkd_store::{LayerIndex, LayerKind};
 
-use crate::{Chunk, Digest, Stream};
+use crate::{ArtifactManifest, Chunk, Digest, Stream};
 
 /// Bit of a run's count that tells pages of zeros from stored ones.
 const ZERO_RUN: u64 = 1 << 63;
@@ -24,8 +24,23 @@ pub struct Contents {
     pub device_state: Digest,
 }
 
+impl Contents {
+    /// Of an artifact with this manifest, whose layers have these indexes.
+    pub(crate) fn of<'i>(
+        manifest: &ArtifactManifest,
+        indexes: impl Iterator<Item = &'i LayerIndex>,
+    ) -> Self {
+        let layers = indexes.zip(&manifest.layers);
+        Self {
+            layers: layers.map(|(index, part)| of_layer(index, &part.chunks)).collect(),
+            overlays: manifest.overlays.iter().map(|part| of_stream(&part.file)).collect(),
+            device_state: of_stream(&manifest.device_state),
+        }
+    }
+}
+
 /// A layer with this index, and with pages in these parts.
-pub(crate) fn of_layer(index: &LayerIndex, parts: &[Chunk]) -> Digest {
+fn of_layer(index: &LayerIndex, parts: &[Chunk]) -> Digest {
     let mut text = vec![match index.kind {
         LayerKind::Base => 0,
         LayerKind::Delta => 1,
@@ -44,7 +59,7 @@ pub(crate) fn of_layer(index: &LayerIndex, parts: &[Chunk]) -> Digest {
 }
 
 /// A file in pieces.
-pub(crate) fn of_stream(stream: &Stream) -> Digest {
+fn of_stream(stream: &Stream) -> Digest {
     let mut text = stream.bytes.to_le_bytes().to_vec();
     add_parts(&mut text, &stream.chunks);
     Digest::of(&text)

@@ -12,7 +12,6 @@ use forkd_store::{Layer, LayerIndex, LayerKind, Qcow2Header};
 use forkd_types::{OverlayId, PAGE_BYTES, PageRun};
 
 use crate::chunk::{CHUNK_BYTES, Compressor};
-use crate::contents;
 use crate::file::{FileWriter, file_bytes};
 use crate::layout::{Order, Use};
 use crate::{
@@ -92,7 +91,7 @@ impl Export {
         let text = manifest.encode()?;
         let signature = key.sign(&text).encode();
         let documents = Documents::new(&manifest.tag, text, signature, &order)?;
-        let contents = sources.contents(&manifest);
+        let contents = Contents::of(&manifest, sources.layers.iter().map(|layer| &layer.index));
         Ok(Self { sources, order, documents, contents })
     }
 
@@ -227,17 +226,6 @@ impl Sources {
         let indexes: u64 = self.layers.iter().map(|layer| layer.encoded.len() as u64).sum();
         let disks: u64 = self.overlays.iter().map(|overlay| overlay.bytes).sum();
         self.device_state.len() as u64 + indexes + memory + disks
-    }
-
-    fn contents(&self, manifest: &ArtifactManifest) -> Contents {
-        let layers = self.layers.iter().zip(&manifest.layers);
-        Contents {
-            layers: layers
-                .map(|(source, part)| contents::of_layer(&source.index, &part.chunks))
-                .collect(),
-            overlays: manifest.overlays.iter().map(|it| contents::of_stream(&it.file)).collect(),
-            device_state: contents::of_stream(&manifest.device_state),
-        }
     }
 
     fn content(&self, used: Use) -> Result<Vec<u8>, ArtifactError> {

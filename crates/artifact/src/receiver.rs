@@ -9,7 +9,6 @@ use forkd_store::{
 use forkd_types::{ByteCount, LayerId, OverlayId, PageRun, limit};
 
 use crate::chunk::CHUNK_BYTES;
-use crate::contents;
 use crate::export::regions;
 use crate::layout::Use;
 use crate::{ArtifactError, ArtifactManifest, Contents, Digest};
@@ -201,21 +200,7 @@ impl<'a, 'm> Receiver<'a, 'm> {
 
     fn begin(&mut self) -> Result<Content, ArtifactError> {
         let indexes = self.checked_indexes()?;
-        let parts = &self.manifest.layers;
-        let contents = Contents {
-            layers: indexes
-                .iter()
-                .zip(parts)
-                .map(|(pages, part)| contents::of_layer(&pages.index, &part.chunks))
-                .collect(),
-            overlays: self
-                .manifest
-                .overlays
-                .iter()
-                .map(|it| contents::of_stream(&it.file))
-                .collect(),
-            device_state: contents::of_stream(&self.manifest.device_state),
-        };
+        let contents = Contents::of(self.manifest, indexes.iter().map(|pages| &pages.index));
         let here = (self.find)(&contents);
         let mut layers = Vec::new();
         for pages in indexes.into_iter().skip(here.layers.len()) {
