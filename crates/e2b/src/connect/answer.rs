@@ -43,11 +43,11 @@ pub(crate) struct EndOfStream {
 
 /// One message of a stream.
 pub(crate) fn message(message: &impl Serialize) -> Bytes {
-    envelope::sealed(&json_of(message)).into()
+    envelope::sealed(&encoded(message)).into()
 }
 
 /// Ours have nothing that JSON cannot say.
-fn json_of(message: &impl Serialize) -> Vec<u8> {
+fn encoded(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).unwrap_or_default()
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn ended(result: Result<(), Failure>) -> Bytes {
         failure.log();
         failure.call_body()
     });
-    envelope::last(&json_of(&EndOfStream { error })).into()
+    envelope::last(&encoded(&EndOfStream { error })).into()
 }
 
 /// An answer of envelopes. One that fails before its first message is a success of HTTP too:

@@ -24,7 +24,7 @@ pub(crate) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     let mut all = sandboxes(schemas, &error);
     all.extend(lives(schemas, &error));
     all.extend(snapshots(schemas, &error));
-    let with_key = |it: Operation| it.refuses("application/json", &error, &ANY).opens_to(&["key"]);
+    let with_key = |it: Operation| it.fails(&error, &ANY).opens_to(&["key"]);
     let mut all: Vec<Operation> = all.into_iter().map(with_key).collect();
     all.push(
         Operation::new("GET", "/health", "Whether the daemon is there.")
@@ -32,16 +32,6 @@ pub(crate) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
             .opens_to(&[""]),
     );
     all
-}
-
-trait Refuses {
-    fn fails(self, error: &Value, statuses: &[u16]) -> Self;
-}
-
-impl Refuses for Operation {
-    fn fails(self, error: &Value, statuses: &[u16]) -> Self {
-        self.refuses("application/json", error, statuses)
-    }
 }
 
 fn pages() -> [Value; 2] {

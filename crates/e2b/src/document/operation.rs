@@ -180,10 +180,15 @@ impl Operation {
         self
     }
 
+    /// The same, with bodies of JSON.
+    pub(crate) fn fails(self, schema: &Value, statuses: &[u16]) -> Self {
+        self.refuses(JSON, schema, statuses)
+    }
+
     /// Is answered in place of a sandbox, or of a server in it.
     pub(crate) fn at_port(self, schemas: &mut Schemas) -> Self {
         let schema = schemas.of::<NoServer>();
-        self.refuses(JSON, &schema, &[502])
+        self.fails(&schema, &[502])
     }
 
     pub(super) fn shown(&self) -> Value {

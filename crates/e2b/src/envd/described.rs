@@ -11,7 +11,6 @@ use crate::connect::Empty;
 use crate::document::operation::{Operation, Schemas, parameter};
 use crate::failure::{CallError, ErrorBody};
 
-const JSON: &str = "application/json";
 /// How a call that answers once may fail.
 const CALL: [u16; 10] = [400, 401, 403, 404, 409, 429, 500, 501, 503, 504];
 /// How a file may fail.
@@ -73,13 +72,13 @@ fn files(schemas: &mut Schemas) -> [Operation; 2] {
             .with(address.clone().into_iter().chain(wishes))
             .gives_content(200, "Its content.", &json!({octets: bytes}))
             .gives_content(206, "The range of it.", &json!({octets: bytes}))
-            .refuses(JSON, &error, &[406, 416]),
+            .fails(&error, &[406, 416]),
         Operation::new("POST", "/files", "Writes a file, or those of a form under their names.")
             .with(address.into_iter().chain([metadata]))
             .takes_content(&json!({octets: bytes, "multipart/form-data": form}))
             .gives(200, "They are written.", &written),
     ]
-    .map(|it| it.refuses(JSON, &error, &FILE).opens_to(&["token", "signature"]))
+    .map(|it| it.fails(&error, &FILE).opens_to(&["token", "signature"]))
 }
 
 /// Calls whose answer is a stream. How they fail is in the last message; only what is wrong with
@@ -121,7 +120,7 @@ fn streams(schemas: &mut Schemas) -> Vec<Operation> {
         .streams(&schemas.of::<Empty>()),
     ]
     .into_iter()
-    .map(|it| it.refuses(JSON, &error, &[401]))
+    .map(|it| it.fails(&error, &[401]))
     .collect()
 }
 
@@ -133,7 +132,7 @@ fn call(
     (request, answer): (&Value, &Value),
 ) -> Operation {
     let call = Operation::new("POST", path, summary).takes(request);
-    call.gives(200, "It is done.", answer).refuses(JSON, &schemas.of::<CallError>(), &CALL)
+    call.gives(200, "It is done.", answer).fails(&schemas.of::<CallError>(), &CALL)
 }
 
 fn programs(schemas: &mut Schemas) -> Vec<Operation> {

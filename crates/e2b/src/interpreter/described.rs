@@ -32,7 +32,7 @@ pub(crate) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     let code = Operation::new("POST", "/execute", "Runs code and tells what happens.")
         .takes(&execute)
         .gives_content(200, said, &lines)
-        .refuses("application/json", &schemas.of::<ErrorBody>(), &[401])
+        .fails(&schemas.of::<ErrorBody>(), &[401])
         .opens_to(&["token"]);
     let health = Operation::new("GET", "/health", "Whether the interpreter is there.")
         .says(200, "It is.")
@@ -40,6 +40,6 @@ pub(crate) fn operations(schemas: &mut Schemas) -> Vec<Operation> {
     let mut all = vec![health];
     all.extend(open.into_iter().chain([code]).map(|it| it.refuses("text/plain", &text, &FAILS)));
     let refused = schemas.of::<NoServer>();
-    let for_some = |it: Operation| it.refuses("application/json", &refused, &[403]);
+    let for_some = |it: Operation| it.fails(&refused, &[403]);
     all.into_iter().map(|it| for_some(it).at_port(schemas)).collect()
 }

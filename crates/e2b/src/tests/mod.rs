@@ -195,18 +195,9 @@ async fn a_sandbox_is_made_found_and_ended_as_clients_expect() {
     let lab = Lab::new().await;
     let (id, _) = lab.sandbox(json!({"metadata": {"a": "b"}, "timeout": 60})).await;
     let detail = lab.control(&format!("GET /sandboxes/{id}"), Value::Null).await;
-    for field in [
-        "templateID",
-        "sandboxID",
-        "clientID",
-        "startedAt",
-        "endAt",
-        "cpuCount",
-        "memoryMB",
-        "diskSizeMB",
-        "state",
-        "envdVersion",
-    ] {
+    let fields = required::needed("ListedSandbox");
+    assert_eq!(fields.len(), 10);
+    for field in fields {
         assert!(!detail.body[field].is_null(), "{field} is missing in {}", detail.body);
     }
     assert_eq!(detail.body["templateID"], "small");

@@ -15,6 +15,11 @@ use super::{Lab, SERVED_PORT};
 use crate::connect::message;
 use crate::document::Document;
 
+/// What clients cannot do without of a value of this schema.
+pub(super) fn needed(schema: &str) -> &'static [&'static str] {
+    NEEDED.iter().find(|(name, _)| *name == schema).map_or(&[], |(_, fields)| fields)
+}
+
 /// What clients cannot do without, by schema.
 const NEEDED: [(&str, &[&str]); 25] = [
     ("Sandbox", &["templateID", "sandboxID", "clientID", "envdVersion", "envdAccessToken"]),
