@@ -10,7 +10,7 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
-use crate::e2b_packages::{NEWEST, Player, checked, file_of};
+use crate::e2b_packages::{NEWEST, Player, checked, file_of, variables};
 use crate::forkd::Forkd;
 use crate::internet::Internet;
 use crate::processes::wait_until;
@@ -62,16 +62,8 @@ impl Drop for Server<'_> {
     }
 }
 
-fn write(forkd: &Forkd, name: &str, text: &str) -> String {
-    use std::os::unix::fs::PermissionsExt as _;
-    let path = forkd.home().join(name);
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    path.display().to_string()
-}
-
 fn serve<'a>(internet: &Internet, forkd: &'a Forkd, certificate: &str, key: &str) -> Server<'a> {
-    let tokens = write(forkd, "tokens", TOKEN);
+    let tokens = forkd.private_file("tokens", TOKEN);
     let options = [
         ["--listen", "127.0.0.1:8080"],
         ["--token-file", &tokens],
@@ -91,12 +83,10 @@ fn serve<'a>(internet: &Internet, forkd: &'a Forkd, certificate: &str, key: &str
 
 /// Runs a program where the daemon is, with its variables.
 fn play(internet: &Internet, forkd: &Forkd, program: &Command, certificate: &str) -> String {
-    let resolver = write(forkd, "resolv.conf", "nameserver 127.0.0.1\n");
-    let said = forkd.ok(&["e2b", "env"]);
-    let lines = said.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
+    let resolver = forkd.private_file("resolv.conf", "nameserver 127.0.0.1\n");
     let mut command = internet.command();
     command.args(["unshare", "--mount", "sh", "-c", WITH_RESOLVER, &resolver]);
-    command.arg(program.get_program()).args(program.get_args()).envs(lines);
+    command.arg(program.get_program()).args(program.get_args()).envs(variables(forkd));
     if let Some(directory) = program.get_current_dir() {
         command.current_dir(directory);
     }
@@ -114,8 +104,8 @@ fn everything_is_found_by_names_below_the_domain_over_tls() {
     let forkd = Forkd::new();
     let names = [NAME.to_owned(), format!("*.{NAME}")];
     let made = rcgen::generate_simple_self_signed(names).unwrap();
-    let certificate = write(&forkd, "cert.pem", &made.cert.pem());
-    let key = write(&forkd, "key.pem", &made.signing_key.serialize_pem());
+    let certificate = forkd.private_file("cert.pem", &made.cert.pem());
+    let key = forkd.private_file("key.pem", &made.signing_key.serialize_pem());
     let _server = serve(&internet, &forkd, &certificate, &key);
     forkd.template("python", "python", 256);
     forkd.ok(&["e2b", "alias", "base=python", "code-interpreter-v1=python"]);

@@ -13,7 +13,7 @@ use rmcp::ServiceExt as _;
 use rmcp::model::CallToolRequestParams;
 use serde_json::json;
 
-use crate::e2b_packages::{NEWEST, Player, checked, file_of};
+use crate::e2b_packages::{NEWEST, Player, checked, file_of, variables};
 use crate::forkd::Forkd;
 
 const FIGURE: &str = "import matplotlib.pyplot as plt; plt.bar(['a', 'b'], [1, 2]); plt.show()";
@@ -57,18 +57,14 @@ async fn figures_tables_and_pictures_of_real_libraries_reach_everybody() {
     let build = ["template", "build", "code-interpreter", "--mem-size-mib", "1024", "--tag", "t"];
     forkd.ok(&build);
     forkd.ok(&["e2b", "alias", "base=t", "code-interpreter-v1=t"]);
-    let said = forkd.ok(&["e2b", "env"]);
-    let variables = || {
-        let lines = said.lines().filter_map(|line| line.strip_prefix("export "));
-        lines.filter_map(|line| line.split_once('='))
-    };
+    let variables = variables(&forkd);
     let python = Player::python(&NEWEST);
     let mut program = python.command(&file_of("e2b/libraries.py"));
-    assert_eq!(checked(program.envs(variables())), "done\n");
+    assert_eq!(checked(program.envs(variables.clone())), "done\n");
     let program = file_of("e2b/libraries.mjs");
     let node = Player::node(forkd.home(), &NEWEST, std::slice::from_ref(&program));
     let mut program = node.expect("Node 20").command(&program);
-    assert_eq!(checked(program.envs(variables())), "done\n");
+    assert_eq!(checked(program.envs(variables.clone())), "done\n");
     let fork = forkd.json(&["fork", "t"]);
     let sandbox = fork[0]["id"].as_str().unwrap();
     figures_are_saved(&forkd, sandbox);

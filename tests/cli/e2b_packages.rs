@@ -4,6 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::forkd::Forkd;
+
 /// Versions of the packages that belong together.
 pub(crate) struct Versions {
     python: [&'static str; 2],
@@ -30,6 +32,13 @@ pub(crate) fn checked(command: &mut Command) -> String {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{command:?}: {}: {said}{errors}", output.status);
     said.into_owned()
+}
+
+/// What gives a program its daemon, as `forkd e2b env` says it.
+pub(crate) fn variables(forkd: &Forkd) -> Vec<(String, String)> {
+    let said = forkd.ok(&["e2b", "env"]);
+    let lines = said.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
+    lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// The last part of a path.

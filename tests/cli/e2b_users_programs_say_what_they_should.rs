@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
-use crate::e2b_packages::{NEWEST, OLDER, Player, Versions, checked, file_of};
+use crate::e2b_packages::{NEWEST, OLDER, Player, Versions, checked, file_of, variables};
 use crate::forkd::Forkd;
 
 /// Programs, and what each must print.
@@ -96,13 +96,6 @@ const ENDLESS_OUTPUT: (&str, &str) = (
 
 fn place_of(program: &str) -> PathBuf {
     file_of(&format!("e2b/programs/{program}"))
-}
-
-/// What gives a program its daemon, as `forkd e2b env` says it.
-fn variables(forkd: &Forkd) -> Vec<(String, String)> {
-    let said = forkd.ok(&["e2b", "env"]);
-    let lines = said.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
-    lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// The packages of one line, and the daemon that programs find with them.

@@ -1,6 +1,8 @@
 //! The `forkd` program in a test.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -54,6 +56,14 @@ impl Forkd {
         let home = TempDir::with_prefix("fh-").unwrap();
         let hot = TempDir::with_prefix_in("fh-", "/dev/shm").unwrap();
         Self { program: program.into(), home, hot, variables: variables.to_vec(), contract: None }
+    }
+
+    /// The path of a file with this text that only its owner reads.
+    pub(crate) fn private_file(&self, name: &str, text: &str) -> String {
+        let path = self.home.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        path.display().to_string()
     }
 
     /// The directory that holds everything but hot layers.

@@ -11,7 +11,7 @@
 
 use std::process::Command;
 
-use crate::e2b_packages::{NEWEST, Player, checked, file_of};
+use crate::e2b_packages::{NEWEST, Player, checked, file_of, variables};
 use crate::forkd::Forkd;
 
 /// The bucket of the pauses that a program hardly notices, in seconds.
@@ -27,9 +27,7 @@ fn daemon(variables: &[(&'static str, &'static str)]) -> Forkd {
 
 /// Runs a program that knows the daemon from E2B's variables alone.
 fn run(forkd: &Forkd, program: &mut Command) -> String {
-    let said = forkd.ok(&["e2b", "env"]);
-    let lines = said.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
-    checked(program.envs(lines))
+    checked(program.envs(variables(forkd)))
 }
 
 /// The sample of the daemon's figures whose line has all of these words.

@@ -38,20 +38,13 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn file(forkd: &Forkd, name: &str, text: &str) -> String {
-    let path = forkd.home().join(name);
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    path.display().to_string()
-}
-
 #[test]
 fn a_daemon_on_the_network_answers_only_with_a_token() {
     let forkd = Forkd::new();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let certificate = file(&forkd, "cert.pem", &made.cert.pem());
-    let key = file(&forkd, "key.pem", &made.signing_key.serialize_pem());
-    let tokens = file(&forkd, "tokens", &format!("ci {TOKEN}\n"));
+    let certificate = forkd.private_file("cert.pem", &made.cert.pem());
+    let key = forkd.private_file("key.pem", &made.signing_key.serialize_pem());
+    let tokens = forkd.private_file("tokens", &format!("ci {TOKEN}\n"));
     let audit = forkd.home().join("audit.jsonl");
     let port = free_port();
     let address = format!("0.0.0.0:{port}");
@@ -105,9 +98,9 @@ fn a_daemon_on_the_network_answers_only_with_a_token() {
 #[test]
 fn access_that_is_half_configured_is_refused_with_the_remedy() {
     let forkd = Forkd::new();
-    let tokens = file(&forkd, "tokens", &format!("{TOKEN}\n"));
-    let short = file(&forkd, "short", "ci abc\n");
-    let public = file(&forkd, "public", &format!("{TOKEN}\n"));
+    let tokens = forkd.private_file("tokens", &format!("{TOKEN}\n"));
+    let short = forkd.private_file("short", "ci abc\n");
+    let public = forkd.private_file("public", &format!("{TOKEN}\n"));
     fs::set_permissions(&public, fs::Permissions::from_mode(0o644)).unwrap();
     let cases: [(&[&str], &str); 7] = [
         (&["--listen", "0.0.0.0:1"], "--token-file"),
