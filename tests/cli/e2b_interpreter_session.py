@@ -28,6 +28,20 @@ display(Form("chart", chart), Form("table", {"n": [1, 2]}))
 """
 
 
+# Answers as a code server does, and says where it runs.
+SERVER = """
+import http.server, json
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200); self.end_headers()
+        line = {"type": "result", "text": f"of {self.path}: {told['code']}", "is_main_result": True}
+        self.wfile.write(json.dumps(line).encode() + b"\\n")
+    def log_message(self, *said): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", 49999), Handler).serve_forever()
+"""
+
+
 def state_and_results(sandbox):
     assert sandbox.run_code("x = 41").results == []
     execution = sandbox.run_code("x += 1\nx")
@@ -124,6 +138,22 @@ def server(sandbox):
     assert answer.status == 502 and b"port is not open" in answer.read()
 
 
+def own_code_server(sandbox):
+    """A code server of the sandbox's own takes the place of the interpreter, while it listens."""
+    sandbox.files.write("/tmp/server.py", SERVER)
+    handle = sandbox.commands.run("exec python3 /tmp/server.py", background=True, timeout=0)
+    until = time.monotonic() + 60
+    while sandbox.run_code("x").text != "of /execute: x":
+        assert time.monotonic() < until, "code is not passed on"
+        time.sleep(0.1)
+    [fork] = sandbox.fork(timeout=300)
+    child = getattr(fork, "sandbox", fork)
+    assert child.run_code("y").text == "of /execute: y", "a fork has the server of its source"
+    child.kill()
+    handle.kill()
+    assert sandbox.run_code("x").text == "42", "the interpreter is still there"
+
+
 def pauses():
     lifecycle = {"on_timeout": "pause", "auto_resume": True}
     sandbox = Sandbox.create("base", timeout=300, lifecycle=lifecycle)
@@ -145,6 +175,7 @@ def main():
     contexts(sandbox)
     forks(sandbox)
     server(sandbox)
+    own_code_server(sandbox)
     sandbox.kill()
     pauses()
     print("done")

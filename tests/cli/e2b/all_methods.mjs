@@ -52,6 +52,31 @@ async function files(sandbox) {
   assert.equal(await sandbox.files.read('/tmp/m/2'), '2')
 }
 
+async function packedFilesAndLinks({ commands, files }) {
+  const text = 'half a thought\n'.repeat(100_000)
+  await files.write('/tmp/packed', text, { gzip: true })
+  assert.equal((await commands.run('wc -c < /tmp/packed')).stdout, `${text.length}\n`)
+  assert.equal(await files.read('/tmp/packed', { gzip: true }), text)
+  await commands.run('ln -s packed /tmp/link')
+  const { type, symlinkTarget } = await files.getInfo('/tmp/link')
+  assert.deepEqual([type, symlinkTarget], ['file', '/tmp/packed'])
+}
+
+/** The package starts the gateway of the template, with a token and with what it is told. */
+async function serversOfTools(sandbox) {
+  const gateway = '#!/bin/sh\nmkdir -p /etc/mcp-gateway\nprintf %s "$2" > /etc/mcp-gateway/config\n'
+  const mcp = { time: { zone: "it's UTC" } }
+  await assert.rejects(Sandbox.create('base', { mcp, timeoutMs: 300_000 }), /MCP gateway/)
+  await sandbox.files.write('/usr/local/bin/mcp-gateway', gateway)
+  await sandbox.commands.run('chmod 755 /usr/local/bin/mcp-gateway')
+  const { snapshotId } = await sandbox.createSnapshot()
+  const tools = await Sandbox.create(snapshotId, { mcp, timeoutMs: 300_000 })
+  assert.equal((await tools.getMcpToken()).length, 36)
+  assert.equal(tools.getMcpUrl(), `https://${tools.getHost(50005)}/mcp`)
+  assert.deepEqual(JSON.parse(await tools.files.read('/etc/mcp-gateway/config')), mcp)
+  assert.ok((await tools.kill()) && (await Sandbox.deleteSnapshot(snapshotId)))
+}
+
 async function repository({ files, git }) {
   const [path, origin, other] = ['/tmp/git/one', '/tmp/git/origin', '/tmp/git/two']
   await git.init(origin, { bare: true, initialBranch: 'main' })
@@ -165,8 +190,8 @@ async function refusals() {
 }
 
 const sandbox = await Sandbox.create('base', { timeoutMs: 900_000 })
-const parts = [templates, refusals, commands, terminals, files, repository, life, byId, forks]
-for (const part of parts) {
+const parts = [templates, refusals, commands, terminals, files, packedFilesAndLinks, repository]
+for (const part of [...parts, serversOfTools, life, byId, forks]) {
   const begun = Date.now()
   await part(sandbox)
   console.log(`${part.name}: ${Date.now() - begun} ms`)

@@ -9,13 +9,27 @@ from e2b import (
     ALL_TRAFFIC,
     BuildInfo,
     CommandExitException,
+    FileType,
     PtySize,
     Sandbox,
+    SandboxException,
+    SandboxQuery,
     Secret,
     Template,
     TimeoutException,
     Volume,
 )
+
+
+# Stands for the server of MCP servers that an image for them has.
+GATEWAY = """#!/bin/sh
+set -eu
+mkdir -p /etc/mcp-gateway
+cd /etc/mcp-gateway
+(umask 077; printf %s "$GATEWAY_ACCESS_TOKEN" > .token)
+[ "$1" = --config ]
+printf %s "$2" > config
+"""
 
 
 def soon(claim, what, seconds=60):
@@ -99,6 +113,55 @@ def terminals(sandbox):
     assert sandbox.pty.kill(other.pid)
     await_death(other)
     assert not sandbox.pty.kill(other.pid)
+
+
+def packed_files(sandbox):
+    fs = sandbox.files
+    text = "half a thought\n" * 100_000
+    assert fs.write("/tmp/packed", text, gzip=True).path == "/tmp/packed"
+    assert sandbox.commands.run("wc -c < /tmp/packed").stdout == f"{len(text)}\n"
+    assert fs.read("/tmp/packed", gzip=True) == text
+    several = [{"path": f"/tmp/packed-{n}", "data": f"of {n}"} for n in "12"]
+    fs.write_files(several, gzip=True)
+    assert [fs.read(one["path"]) for one in several] == ["of 1", "of 2"]
+
+
+def links(sandbox):
+    """A link is told as what it leads to, with where that is."""
+    fs = sandbox.files
+    fs.write("/tmp/links/file", "text")
+    made = "ln -s file /tmp/links/to-file && ln -s .. /tmp/links/up && ln -s none /tmp/links/dead"
+    sandbox.commands.run(made)
+    listed = {entry.name: (entry.type, entry.symlink_target) for entry in fs.list("/tmp/links")}
+    assert listed == {
+        "file": (FileType.FILE, None),
+        "to-file": (FileType.FILE, "/tmp/links/file"),
+        "up": (FileType.DIR, "/tmp"),
+    }, listed
+    assert fs.get_info("/tmp/links/to-file").permissions.startswith("L")
+    assert fs.read("/tmp/links/to-file") == "text"
+    fs.remove("/tmp/links/to-file")
+    assert fs.exists("/tmp/links/file") and not fs.exists("/tmp/links/to-file")
+
+
+def servers_of_tools(sandbox):
+    """The package starts the gateway of the template, with a token and with what it is told."""
+    try:
+        Sandbox.create("base", timeout=300, metadata={"of": "tools"}, mcp={"time": {}})
+        raise AssertionError("a template without a gateway must raise")
+    except SandboxException as failure:
+        assert "Failed to start MCP gateway" in str(failure), failure
+    query = SandboxQuery(metadata={"of": "tools"})
+    assert Sandbox.list(query=query).next_items() == [], "the package ends it"
+    sandbox.files.write("/usr/local/bin/mcp-gateway", GATEWAY)
+    sandbox.commands.run("chmod 755 /usr/local/bin/mcp-gateway")
+    template = sandbox.create_snapshot().snapshot_id
+    tools = Sandbox.create(template, timeout=300, mcp={"time": {"zone": "it's UTC"}})
+    token = tools.get_mcp_token()
+    assert tools.get_mcp_url() == f"https://{tools.get_host(50005)}/mcp"
+    assert tools.files.read("/etc/mcp-gateway/config") == '{"time": {"zone": "it\'s UTC"}}'
+    assert Sandbox.connect(tools.sandbox_id).get_mcp_token() == token and len(token) == 36
+    assert tools.kill() and Sandbox.delete_snapshot(template)
 
 
 def repository(sandbox):
@@ -208,8 +271,8 @@ def main():
     sandbox = Sandbox.create(timeout=900)
     templates()
     refusals()
-    parts = [commands, what_outlives_its_stream, watching_below, terminals, repository, by_id]
-    for part in parts:
+    parts = [commands, what_outlives_its_stream, watching_below, packed_files, links, terminals]
+    for part in [*parts, repository, servers_of_tools, by_id]:
         begun = time.monotonic()
         part(sandbox)
         print(f"{part.__name__}: {time.monotonic() - begun:.1f} s", flush=True)

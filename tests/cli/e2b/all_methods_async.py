@@ -159,6 +159,18 @@ async def life(sandbox):
     assert (await sandbox.run_code("x")).text == "41"
 
 
+async def servers_of_tools(sandbox):
+    gateway = '#!/bin/sh\nmkdir -p /etc/mcp-gateway\nprintf %s "$2" > /etc/mcp-gateway/config\n'
+    await sandbox.files.write("/usr/local/bin/mcp-gateway", gateway, gzip=True)
+    await sandbox.commands.run("chmod 755 /usr/local/bin/mcp-gateway")
+    template = (await sandbox.create_snapshot()).snapshot_id
+    tools = await AsyncSandbox.create(template, timeout=300, mcp={"time": {}})
+    assert len(await tools.get_mcp_token()) == 36
+    assert tools.get_mcp_url() == f"https://{tools.get_host(50005)}/mcp"
+    assert await tools.files.read("/etc/mcp-gateway/config", gzip=True) == '{"time": {}}'
+    assert await tools.kill() and await AsyncSandbox.delete_snapshot(template)
+
+
 async def branches(sandbox):
     snapshot = await sandbox.create_snapshot()
     listed = await sandbox.list_snapshots().next_items()
@@ -220,7 +232,7 @@ async def refusals(_):
 async def main():
     sandbox = await AsyncSandbox.create("base", timeout=900)
     parts = [templates, refusals, commands, terminals, files, repository, code, life, branches]
-    for part in parts:
+    for part in [*parts, servers_of_tools]:
         begun = time.monotonic()
         await part(sandbox)
         print(f"{part.__name__}: {time.monotonic() - begun:.1f} s", flush=True)

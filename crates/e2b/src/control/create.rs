@@ -52,8 +52,9 @@ pub(super) struct NewSandbox {
     network: Option<NetworkWish>,
     /// forkd does not do this: it is refused.
     iam: Option<Value>,
-    /// forkd does not do this: it is refused.
-    mcp: Option<Value>,
+    /// Servers of MCP. The client itself starts the template's `mcp-gateway` with them.
+    #[expect(dead_code, reason = "said so that a wrong one is refused")]
+    mcp: Option<BTreeMap<String, Value>>,
     /// forkd does not do this: more than an empty list is refused.
     volume_mounts: Option<Vec<Value>>,
 }
@@ -83,7 +84,6 @@ impl NewSandbox {
         let refused = [
             ("autoPauseMemory: false", self.auto_pause_memory == Some(false)),
             ("iam", given(&self.iam)),
-            ("mcp", given(&self.mcp)),
             ("volumeMounts", self.volume_mounts.as_ref().is_some_and(|all| !all.is_empty())),
         ];
         if let Some((name, _)) = refused.iter().find(|(_, is_asked_for)| *is_asked_for) {
@@ -213,7 +213,6 @@ mod tests {
         for (field, value) in [
             ("autoPauseMemory", json!(false)),
             ("iam", json!({"tokens": {}})),
-            ("mcp", json!({})),
             ("volumeMounts", json!([{"name": "v", "path": "/v"}])),
         ] {
             let failure = checked(json!({field: value})).unwrap_err();
@@ -229,6 +228,13 @@ mod tests {
             "unknown": 1,
         });
         checked(sent).unwrap();
+    }
+
+    #[test]
+    fn servers_of_mcp_are_the_clients_to_start() {
+        checked(json!({"mcp": {"time": {"zone": "UTC"}}})).unwrap();
+        let wrong = json!({"templateID": "base", "mcp": "time"});
+        assert!(serde_json::from_value::<NewSandbox>(wrong).is_err());
     }
 
     #[test]
