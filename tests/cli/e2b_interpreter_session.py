@@ -5,6 +5,7 @@ import os
 import time
 import urllib.parse
 
+from e2b import CommandExitException
 from e2b_code_interpreter import Sandbox
 
 PICTURE = """
@@ -151,6 +152,11 @@ def own_code_server(sandbox):
     assert child.run_code("y").text == "of /execute: y", "a fork has the server of its source"
     child.kill()
     handle.kill()
+    try:
+        handle.wait()
+        raise AssertionError("a killed server must raise")
+    except CommandExitException:
+        pass
     assert sandbox.run_code("x").text == "42", "the interpreter is still there"
 
 

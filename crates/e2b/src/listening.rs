@@ -2,7 +2,7 @@
 //! is a round through the guest, which every request for the interpreter would otherwise wait for.
 //!
 //! ```text
-//! nothing is known, or a client has started a program since .... look first
+//! nothing is known, or a client has started or killed a program  look first
 //! nothing listened ............................................. answer in its place
 //!     and that was seen a while ago ............................ look meanwhile, for the next one
 //! something listened ........................................... pass on
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Guarantees: a server that listens is found, but by the first request that comes a second after
-//! the last look. If a client's program has started since that look, the first finds it too.
+//! the last look. If a client's program has started since that look, the first finds it too. One
+//! that a client has killed is asked no more.
 //!
 //! Does not do: look.
 

@@ -182,6 +182,8 @@ pub(super) async fn signal(at: &At, _: &HeaderMap, ask: SignalRequest) -> Result
     let number = signal_of(&ask.signal)?;
     let process = at.process(&ask.process).await?;
     at.shared.engine.signal_process(&at.id, &process.id, number).await?;
+    // It may have been a server.
+    at.shared.listening.changed(&at.id);
     Ok(Empty {})
 }
 
