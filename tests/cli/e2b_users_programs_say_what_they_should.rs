@@ -1,5 +1,5 @@
-//! Goal: what people write for E2B does here what it does there: ten small programs of the kinds
-//! that its documentation describes, with the newest packages and with older ones. Commands that
+//! Goal: what people write for E2B does here what it does there: small programs of the kinds that
+//! its documentation describes, for its clients of both languages, waiting and asynchronous, with the newest packages and with older ones. Commands that
 //! write without end hold up neither fifty others nor the sandbox, whatever their readers take.
 //!
 //! Method: `e2b/programs` are run as they are, all with one daemon, and told of it by E2B's own
@@ -14,7 +14,7 @@ use crate::e2b_packages::{NEWEST, OLDER, Player, Versions, checked, file_of, var
 use crate::forkd::Forkd;
 
 /// Programs, and what each must print.
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 11] = [
     (
         "chart.py",
         "{'north': 20, 'south': 40, 'west': 18}\n\
@@ -74,6 +74,15 @@ const PROGRAMS: [(&str, &str); 10] = [
          another file: refused\n\
          without signature: refused\n\
          too late: refused\n",
+    ),
+    (
+        "side_by_side.py",
+        "what was computed was written: True\n\
+         totals: [3450, 2683, 2200, 2950]\n\
+         each has the command: True\n\
+         the source has no guess: True\n\
+         its command goes on: True\n\
+         ended: 5, snapshot: True\n",
     ),
     (
         "notebook.mjs",
@@ -142,7 +151,7 @@ impl<'a> Runner<'a> {
 }
 
 #[test]
-fn ten_programs_of_the_usual_kinds_run_and_endless_output_holds_up_nobody() {
+fn programs_of_the_usual_kinds_run_and_endless_output_holds_up_nobody() {
     let listen = [("FORKD_E2B_LISTEN", "127.0.0.1:0")];
     let forkd = Forkd::with_variables(&listen);
     forkd.template("python", "python", 256);
