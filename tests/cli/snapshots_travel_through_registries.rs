@@ -1,7 +1,8 @@
 //! Goal: a running state goes from one daemon to another through a registry that wants a password.
 //! A child there goes on with what was in memory and on disk. Without the password, or trust in
 //! the key, nothing comes. A branch that is pushed after its template costs its own parts alone,
-//! and so does one that is pulled where its template is.
+//! and so does one that is pulled where its template is. Who wants to pull finds out before what
+//! there is, whose it is and whether it fits.
 //!
 //! Method: two daemons with credentials and one without, and a registry on this host. Breaks when a
 //! part is another's, when parts that the registry has are sent, when memory that is here is
@@ -56,7 +57,23 @@ fn snapshots_travel_through_registries() {
     assert!(errors.contains(&key) && errors.contains("forkd key trust") && code == 1, "{errors}");
     let documents = registry.asked().len() - asked;
     assert!(documents <= 4, "{documents} requests, and none for memory");
+    let info = |reference: &str| there.json(&["hub", "info", reference]);
+    let found = info(&warm);
+    assert_eq!((&found["trusted"], &found["key"]), (&json!(false), &json!(key)), "{found}");
+    assert_eq!((&found["tag"], &found["ancestors"]), (&json!("warm"), &json!(["t"])), "{found}");
+    assert_eq!((&found["bytes"], &found["problem"]), (&branch["bytes"], &json!(null)), "{found}");
     there.ok(&["key", "trust", "here", &key]);
+    assert_eq!(info(&warm)["trusted_as"], "here");
+    let host = host.trim_end_matches('/');
+    let listed = there.json(&["hub", "search", host, "team"]);
+    let names: Vec<_> = listed["snapshots"].as_array().unwrap().iter().collect();
+    assert_eq!(names.len(), 2, "{listed}");
+    assert!(
+        names.iter().all(|entry| [&template, &warm].iter().any(|one| entry["reference"] == **one))
+    );
+    assert_eq!(there.json(&["hub", "search", host, "other"])["snapshots"], json!([]));
+    let (errors, code) = stranger.refused(&["hub", "search", host]);
+    assert!(errors.contains("docker login") && code == 1, "{errors}");
     let started = Instant::now();
     assert_eq!(there.ok(&["pull", &warm]), "warm");
     println!("pulled in {:?}", started.elapsed());

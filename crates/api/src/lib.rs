@@ -16,6 +16,7 @@ mod daemon;
 #[cfg(test)]
 mod error_page;
 mod file;
+mod hub;
 mod network;
 mod operation;
 mod options;
@@ -38,6 +39,7 @@ pub use command::{
 };
 pub use daemon::{Health, Image, Version};
 pub use file::{FileChange, FileEntry};
+pub use hub::{HubEntry, HubListing, HubSnapshot};
 pub use network::{HeaderRule, HeaderTransform, NetworkLog, NetworkLogEntry, NetworkPolicy};
 pub use operation::{LostEvents, Operation, check_wait};
 pub use port::{CreatePortToken, Port, PortToken, UPGRADE_PROTOCOL};

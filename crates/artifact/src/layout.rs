@@ -188,6 +188,8 @@ pub struct Named {
     pub manifest: Chunk,
     /// Who says so.
     pub signature: Chunk,
+    /// Bytes of all that the image manifest names.
+    pub bytes: u64,
 }
 
 #[derive(Deserialize)]
@@ -217,8 +219,14 @@ impl Named {
             .config
             .zip(found.layers.first().copied())
             .ok_or_else(|| refused("it names no signed manifest"))?;
+        let bytes =
+            found.layers.iter().fold(manifest.size, |all, part| all.saturating_add(part.size));
         let fits = (1..=MANIFEST_BYTES_MAX).contains(&manifest.size)
             && (1..=SIGNATURE_BYTES_MAX).contains(&signature.size);
-        if fits { Ok(Self { manifest, signature }) } else { Err(refused("it names too much")) }
+        if fits {
+            Ok(Self { manifest, signature, bytes })
+        } else {
+            Err(refused("it names too much"))
+        }
     }
 }

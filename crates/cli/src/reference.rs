@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 use crate::command_line;
 
 /// Routes of the interface and the verb that asks for each.
-const ROUTES: [(&str, &str); 65] = [
+const ROUTES: [(&str, &str); 67] = [
     ("GET /healthz", "doctor"),
     ("GET /metrics", "metrics"),
     ("GET /version", "version"),
@@ -15,6 +15,8 @@ const ROUTES: [(&str, &str); 65] = [
     ("GET /v1/images", "images"),
     ("POST /v1/artifacts", "snapshot import"),
     ("POST /v1/pulls", "pull"),
+    ("GET /v1/hub/snapshot", "hub info"),
+    ("GET /v1/hub/snapshots", "hub search"),
     ("GET /v1/keys", "key"),
     ("PUT /v1/keys/{name}", "key trust"),
     ("DELETE /v1/keys/{name}", "key rm"),

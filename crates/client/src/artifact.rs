@@ -2,7 +2,9 @@
 
 use std::io::Read;
 
-use forkd_api::{Keys, PullSnapshot, PushSnapshot, PushedSnapshot, Snapshot, TrustKey};
+use forkd_api::{
+    HubListing, HubSnapshot, Keys, PullSnapshot, PushSnapshot, PushedSnapshot, Snapshot, TrustKey,
+};
 use reqwest::Method;
 
 use crate::client::segment;
@@ -75,6 +77,24 @@ impl Client {
     /// See [`ClientError`].
     pub async fn pull_snapshot(&self, body: &PullSnapshot) -> Result<Snapshot, ClientError> {
         self.post("/v1/pulls", body).await
+    }
+
+    /// `GET /v1/hub/snapshot`: what a registry has under a reference.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn hub_snapshot(&self, reference: &str) -> Result<HubSnapshot, ClientError> {
+        let request = self.request(Method::GET, "/v1/hub/snapshot");
+        self.json(request.query(&[("reference", reference)])).await
+    }
+
+    /// `GET /v1/hub/snapshots`: the snapshots in a registry, in repositories with `name` in theirs.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn hub_search(&self, registry: &str, name: &str) -> Result<HubListing, ClientError> {
+        let request = self.request(Method::GET, "/v1/hub/snapshots");
+        self.json(request.query(&[("registry", registry), ("name", name)])).await
     }
 
     /// `GET /v1/keys`: the daemon's key and those that it trusts.

@@ -22,7 +22,7 @@ use crate::access::{self, Gate, RequestId};
 use crate::app::Shared;
 use crate::failure::Failure;
 use crate::handler::{
-    artifacts, branch, command, daemon, events, files, network, operations, ports,
+    artifacts, branch, command, daemon, events, files, hub, network, operations, ports,
     private_networks, processes, sandboxes, secrets, snapshots,
 };
 
@@ -68,6 +68,8 @@ fn documented_routes() -> OpenApiRouter<Shared> {
         .routes(routes!(artifacts::import))
         .routes(routes!(artifacts::push))
         .routes(routes!(artifacts::pull))
+        .routes(routes!(hub::snapshot))
+        .routes(routes!(hub::search))
         .routes(routes!(artifacts::keys))
         .routes(routes!(artifacts::trust, artifacts::forget))
         .routes(routes!(sandboxes::list, sandboxes::create))

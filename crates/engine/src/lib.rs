@@ -64,4 +64,6 @@ pub use operation::{Operation, OperationKind, OperationState, Progress};
 pub use sandboxes::{
     Limits, OwnerLimits, PortStream, PortToken, SandboxLimits, StandbyKind, StandbyUsage,
 };
-pub use snapshots::{Exported, ImportRequest, Pushed, Trust, TrustedKey};
+pub use snapshots::{
+    Exported, HubEntry, HubListing, HubSnapshot, ImportRequest, Pushed, Signer, Trust, TrustedKey,
+};

@@ -13,12 +13,13 @@
 //! to what the configuration names; sizes and counts are bounded; equal images give equal disks.
 //!
 //! `repository` puts artifacts that are no images into a registry, and gets them: blobs and the
-//! manifest that names them.
+//! manifest that names them. `catalog` lists what a registry has.
 //!
 //! Does not do: boot anything; build images, or push them.
 
 mod archive;
 mod cache;
+mod catalog;
 mod credentials;
 mod disk;
 mod docker;
@@ -39,6 +40,7 @@ mod tree;
 mod upload;
 
 pub use cache::{Cache, Pulled};
+pub use catalog::{Catalog, Names};
 pub use disk::{Disk, build};
 pub use error::OciError;
 pub use forkd_types::Digest;

@@ -4,6 +4,12 @@
 /// Bytes of a manifest, an index or a configuration; registries allow 4 MiB.
 pub const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
 
+/// Names in a list of a registry's: of its repositories, or of the tags of one.
+pub const LISTED_NAMES_MAX: usize = 10_000;
+
+/// Pages of such a list.
+pub const LIST_PAGES_MAX: usize = 100;
+
 /// Layers of an image; Docker allows 127.
 pub const LAYERS_MAX: usize = 256;
 

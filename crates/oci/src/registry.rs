@@ -11,7 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, CONTENT_RANGE, CONTENT_TYPE, RANGE, RETRY_AFTER, WWW_AUTHENTICATE};
+use reqwest::header::{
+    ACCEPT, CONTENT_RANGE, CONTENT_TYPE, HeaderMap, RANGE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use tokio::sync::Mutex;
@@ -310,11 +312,21 @@ impl Registry {
         }
     }
 
-    async fn bytes(&self, what: &str, path: &str) -> Result<Vec<u8>, OciError> {
-        let request = self.client.get(self.url(path)?).header(ACCEPT, ACCEPTED.join(", "));
+    /// The headers of an answer, and its body, which has at most the bytes of a document.
+    pub(crate) async fn page(
+        &self,
+        what: &str,
+        request: RequestBuilder,
+    ) -> Result<(HeaderMap, Vec<u8>), OciError> {
         let answer = self.ask(what, request).await?;
+        let headers = answer.headers().clone();
         let bytes = bounded(answer, DOCUMENT_BYTES_MAX + 1).await;
-        bytes.map_err(|error| self.unreachable(&error))
+        Ok((headers, bytes.map_err(|error| self.unreachable(&error))?))
+    }
+
+    pub(crate) async fn bytes(&self, what: &str, path: &str) -> Result<Vec<u8>, OciError> {
+        let request = self.client.get(self.url(path)?).header(ACCEPT, ACCEPTED.join(", "));
+        Ok(self.page(what, request).await?.1)
     }
 }
 

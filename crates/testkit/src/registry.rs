@@ -4,9 +4,9 @@
 //! Guarantees: a blob is there only under its own digest, a manifest only when all is there that it
 //! names. Every request is remembered.
 //!
-//! Does not do: give tokens, redirect, list or delete.
+//! Does not do: give tokens, redirect or delete; keep manifests of two repositories apart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,6 +51,8 @@ type Faults = Box<dyn Fn(&Asked) -> Fault + Send + Sync>;
 struct Stock {
     blobs: BTreeMap<String, Vec<u8>>,
     manifests: BTreeMap<String, Vec<u8>>,
+    /// Tags of each repository.
+    tags: BTreeMap<String, BTreeSet<String>>,
     uploads: BTreeMap<String, Vec<u8>>,
     asked: Vec<Asked>,
     /// Bytes that clients have got.
@@ -151,7 +153,8 @@ impl Registry {
             let stock = self.shared.stock();
             (stock.blobs.clone(), stock.manifests.clone())
         };
-        *copy.shared.stock() = Stock { blobs, manifests, ..Stock::default() };
+        let tags = self.shared.stock().tags.clone();
+        *copy.shared.stock() = Stock { blobs, manifests, tags, ..Stock::default() };
         copy
     }
 }
@@ -243,7 +246,17 @@ impl Stock {
             }
             self.manifests.insert(Digest::of(&body).to_string(), body.clone());
             self.manifests.insert(name.to_owned(), body);
+            if let Some(repository) = repository_of(place, "manifests") {
+                self.tags.entry(repository.to_owned()).or_default().insert(name.to_owned());
+            }
             return Answer::new("201 Created", "", b"");
+        }
+        if place == "/v2/_catalog" {
+            return page("repositories", place, query, self.tags.keys());
+        }
+        if let Some(repository) = repository_of(place, "tags") {
+            let Some(tags) = self.tags.get(repository) else { return unknown() };
+            return page("tags", place, query, tags.iter());
         }
         let shelf = if documents { &self.manifests } else { &self.blobs };
         let Some(found) = shelf.get(name) else { return unknown() };
@@ -284,6 +297,30 @@ impl Stock {
             }
         }
     }
+}
+
+/// The repository in `/v2/REPOSITORY/PART/..`.
+fn repository_of<'a>(place: &'a str, part: &str) -> Option<&'a str> {
+    let (repository, _) = place.strip_prefix("/v2/")?.rsplit_once(&format!("/{part}/"))?;
+    Some(repository)
+}
+
+/// Two names of a list that follow `last`, and where the next ones are, as registries say it.
+fn page<'a>(
+    what: &str,
+    place: &str,
+    query: &str,
+    names: impl Iterator<Item = &'a String>,
+) -> Answer {
+    let last = query.split('&').find_map(|field| field.strip_prefix("last=")).unwrap_or_default();
+    let mut left: Vec<&String> = names.filter(|name| name.as_str() > last).collect();
+    let are_all = left.len() <= 2;
+    left.truncate(2);
+    let link = match left.last() {
+        Some(last) if !are_all => format!("Link: <{place}?n=2&last={last}>; rel=\"next\"\r\n"),
+        _ => String::new(),
+    };
+    Answer::new("200 OK", &link, format!("{{\"{what}\":{left:?}}}").as_bytes())
 }
 
 fn head_of(stream: &mut TcpStream) -> std::io::Result<String> {

@@ -146,6 +146,22 @@ export class Snapshots {
     return new Snapshot(this.#transport, await this.#transport.send(call));
   }
 
+  /**
+   * What a registry has under a reference, who signed it, and whether it starts here. No memory is
+   * fetched. For admins.
+   */
+  hubInfo(reference: string): Promise<models.HubSnapshot> {
+    return this.#transport.send(request.hubInfo(reference));
+  }
+
+  /**
+   * The snapshots in a registry, in repositories with `name` in their names. Some registries list
+   * nothing: then it fails with `BadRequestError`. For admins.
+   */
+  hubSearch(registry: string, name = ""): Promise<models.HubListing> {
+    return this.#transport.send(request.hubSearch(registry, name));
+  }
+
   /** Removes one. */
   remove(tag: string, options: RemoveOptions = {}): Promise<void> {
     return this.#transport.send(request.removeSnapshot(tag, options));

@@ -16,6 +16,7 @@ mod events;
 mod exec;
 mod file;
 mod fork;
+mod hub;
 mod images;
 mod info;
 mod key;
@@ -119,6 +120,7 @@ verbs! {
     Snapshot(snapshot),
     Push(push),
     Pull(pull),
+    Hub(hub),
     Key(key),
     Operations(operations),
     Operation(operation),

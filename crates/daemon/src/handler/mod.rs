@@ -7,6 +7,7 @@ pub(crate) mod command;
 pub(crate) mod daemon;
 pub(crate) mod events;
 pub(crate) mod files;
+pub(crate) mod hub;
 pub(crate) mod network;
 pub(crate) mod operations;
 pub(crate) mod ports;

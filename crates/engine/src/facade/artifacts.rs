@@ -9,8 +9,11 @@ use forkd_store::SnapshotRow;
 use forkd_types::SnapshotTag;
 
 use crate::background::blocking;
-use crate::snapshots::{Keys, Label, reference_of};
-use crate::{Engine, EngineError, Exported, ImportRequest, Pushed, Snapshot, Trust, TrustedKey};
+use crate::snapshots::{Keys, Label, hub, reference_of};
+use crate::{
+    Engine, EngineError, Exported, HubListing, HubSnapshot, ImportRequest, Pushed, Snapshot, Trust,
+    TrustedKey,
+};
 
 impl Engine {
     /// Begins to export a snapshot as one file. The file has what was in the guest's memory.
@@ -81,6 +84,29 @@ impl Engine {
         let (caller, machine) = (self.caller.clone(), self.lifecycle.host.artifact_machine());
         let tag = self.snapshots.pull(request, from, caller, machine).await?;
         self.snapshot(&tag)
+    }
+
+    /// What a registry has under a reference, and whether it would start here. No memory is
+    /// fetched.
+    ///
+    /// # Errors
+    /// [`EngineError::AdminOnly`], [`EngineError::BadRequest`], [`EngineError::RegistryFailed`],
+    /// [`EngineError::ArtifactRefused`].
+    pub async fn hub_snapshot(&self, reference: &str) -> Result<HubSnapshot, EngineError> {
+        self.require_admin("looking into a registry")?;
+        let from = reference_of(reference)?;
+        let machine = self.lifecycle.host.artifact_machine();
+        self.snapshots.hub_snapshot(&from, &machine).await
+    }
+
+    /// The snapshots in the registry at `host`, in repositories with `term` in their name.
+    ///
+    /// # Errors
+    /// [`EngineError::AdminOnly`], [`EngineError::RegistryFailed`]; [`EngineError::BadRequest`]
+    /// also for a registry that lists nothing.
+    pub async fn hub_search(&self, host: &str, term: &str) -> Result<HubListing, EngineError> {
+        self.require_admin("looking into a registry")?;
+        hub::search(host, term).await
     }
 
     /// What goes along with a snapshot that leaves this host.

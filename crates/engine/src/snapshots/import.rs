@@ -150,7 +150,7 @@ impl Snapshots {
     }
 
     /// What the snapshot is to be, before it has any parts; refuses by name what does not fit.
-    fn fit(
+    pub(super) fn fit(
         &self,
         artifact: &ArtifactManifest,
         here: &Machine,
@@ -256,7 +256,7 @@ fn carried(network: &str) -> Result<String, EngineError> {
 }
 
 /// What is wrong with the file, or with this host's store.
-fn refused(error: ArtifactError) -> EngineError {
+pub(super) fn refused(error: ArtifactError) -> EngineError {
     let error = match registry::cause(error) {
         Ok(cause) => return cause,
         Err(error) => error,

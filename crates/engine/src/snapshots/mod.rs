@@ -7,6 +7,7 @@
 //! publish   makes it durable                                   compact makes it independent
 //! export    as one file for another daemon                      import  from such a file
 //! push      into a registry and out of it                       registry as a carrier of artifacts
+//! hub       what a registry has, before it is fetched
 //! keys      who signs such files, and whom to trust
 //! recheck   after a start: hot copies, checksums              disk_quota what an owner may occupy
 //! ```
@@ -23,6 +24,7 @@ mod disk_quota;
 mod export;
 mod figures;
 mod files;
+pub(crate) mod hub;
 mod import;
 mod keys;
 mod parts;
@@ -38,6 +40,7 @@ pub use export::Exported;
 pub(crate) use export::Label;
 pub(crate) use figures::to_figures;
 pub(crate) use files::Files;
+pub use hub::{HubEntry, HubListing, HubSnapshot, Signer};
 pub use import::{ImportRequest, Trust};
 pub(crate) use keys::Keys;
 pub use keys::TrustedKey;

@@ -160,7 +160,7 @@ impl RegistryReader {
 impl Incoming for RegistryReader {
     fn documents(&mut self) -> Result<Documents, ArtifactError> {
         let image = self.0.wait(self.0.repository.manifest())?;
-        let Named { manifest, signature } = Named::of(&image)?;
+        let Named { manifest, signature, .. } = Named::of(&image)?;
         let (manifest, signature) = (self.part(&manifest)?, self.part(&signature)?);
         Ok(Documents { index: None, image, manifest, signature })
     }

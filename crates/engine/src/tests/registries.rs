@@ -3,7 +3,7 @@
 use forkd_testkit::{Fault, Registry};
 
 use super::fixture::{Fixture, request, tag};
-use crate::{Caller, EngineError, ImportRequest, OperationKind, Role, Trust};
+use crate::{Caller, EngineError, ImportRequest, OperationKind, Role, Signer, Trust};
 
 fn known(name: &str) -> ImportRequest {
     ImportRequest { tag: Some(tag(name)), trust: Trust::Known }
@@ -135,4 +135,66 @@ async fn registries_are_for_admins_and_named_in_full() {
         assert!(matches!(refused, EngineError::BadRequest { field: "reference", .. }), "{refused}");
     }
     assert!(registry.asked().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_registry_has_is_told_before_any_memory_is_fetched() {
+    let (here, registry) = pushed_branch(42).await;
+    let there = Fixture::new().await;
+    let reference = registry.reference("team/b:v1");
+    let asked = registry.asked().len();
+    let found = there.engine.hub_snapshot(&reference).await.unwrap();
+    assert_eq!(registry.asked().len() - asked, 3, "manifests and signature, and no memory");
+    assert!(found.reference.starts_with(&format!("{reference}@sha256:")), "{}", found.reference);
+    assert_eq!((found.manifest.tag.as_str(), &found.signer), ("b", &Signer::Unknown));
+    assert_eq!(found.unfit, None);
+    let in_it = usize::try_from(found.bytes).unwrap();
+    assert_eq!(in_it, registry.bytes(), "all blobs, and the manifest that forkd reads");
+    let key = here.engine.signing_key().await.unwrap();
+    assert_eq!(found.key, key);
+    there.engine.trust_key("here".to_owned(), key).await.unwrap();
+    let found = there.engine.hub_snapshot(&reference).await.unwrap();
+    assert_eq!(found.signer, Signer::Trusted("here".to_owned()));
+    assert_eq!(here.engine.hub_snapshot(&reference).await.unwrap().signer, Signer::Own);
+    let flipped = registry.copy(|asked| match asked.path.contains("/blobs/") {
+        true => Fault::Flip,
+        false => Fault::None,
+    });
+    let refused = there.engine.hub_snapshot(&flipped.reference("team/b:v1")).await.unwrap_err();
+    assert!(matches!(refused, EngineError::RegistryFailed { .. }), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_goes_through_all_pages_and_finds_snapshots_by_the_name_of_their_repository() {
+    let (lab, registry) = pushed_branch(1).await;
+    for name in ["team/a:v1", "team/a:v2", "team/a:v3", "other/c:v1"] {
+        lab.engine.push_snapshot(&tag("b"), &registry.reference(name)).await.unwrap();
+    }
+    let host = registry.reference("");
+    let host = host.trim_end_matches('/');
+    let search = async |term| {
+        let found = lab.engine.hub_search(host, term).await.unwrap();
+        assert!(found.is_complete);
+        let names = found.snapshots.into_iter().map(|entry| {
+            assert!(entry.bytes > 0);
+            entry.reference.trim_start_matches(host).trim_start_matches('/').to_owned()
+        });
+        names.collect::<Vec<_>>()
+    };
+    let all = ["other/c:v1", "team/a:v1", "team/a:v2", "team/a:v3", "team/b:v1"];
+    assert_eq!(search("").await, all);
+    assert_eq!(search("team/").await, all[1..]);
+    assert_eq!(search("nothing").await, [""; 0]);
+    let unlisted = registry.copy(|asked| match asked.path.contains("_catalog") {
+        true => Fault::Answer("404 Not Found", ""),
+        false => Fault::None,
+    });
+    let host = unlisted.reference("");
+    for bad in [host.trim_end_matches('/'), "no host", "oci:/tmp", ""] {
+        let refused = lab.engine.hub_search(bad, "").await.unwrap_err();
+        assert!(matches!(refused, EngineError::BadRequest { field: "registry", .. }), "{refused}");
+    }
+    let user = lab.engine.seen_by(Caller::new("ann".parse().unwrap(), Role::User));
+    let refused = user.hub_search(host.trim_end_matches('/'), "").await.unwrap_err();
+    assert!(matches!(refused, EngineError::AdminOnly { .. }), "{refused}");
 }

@@ -28,6 +28,9 @@ __all__ = [
     "HeaderRule",
     "HeaderTransform",
     "Health",
+    "HubEntry",
+    "HubListing",
+    "HubSnapshot",
     "Image",
     "Isolation",
     "Keys",
@@ -305,6 +308,87 @@ class Health:
 
     ok: bool
     """Always true: a daemon that is not well does not answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubEntry:
+    """A tag of a registry that names a snapshot."""
+
+    bytes: int
+    """Bytes of all its parts, as they are in the registry."""
+
+    digest: str
+    """Digest of what the tag names now."""
+
+    reference: str
+    """The tag, in full: what a pull takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubListing:
+    """Snapshots that were found in a registry."""
+
+    is_complete: bool
+    """Whether these are all. A search looks at 1000 tags, and for a minute at most."""
+
+    snapshots: list[HubEntry]
+    """In the order of the registry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubSnapshot:
+    """A snapshot in a registry. What it consists of is as its signer says."""
+
+    accelerator: str
+    """`kvm` or `tcg`."""
+
+    ancestors: list[str]
+    """What the snapshots below were called, the nearest first."""
+
+    bytes: int
+    """Bytes of all its parts, as they are in the registry."""
+
+    cpu_model: str
+    """What guests see as their processor."""
+
+    created_at_unix: int
+    """When it was taken, in seconds since 1970."""
+
+    disk_overlays: int
+    """How many disk overlays it has."""
+
+    image: str
+    """The image that it needs, which is not in it."""
+
+    key: str
+    """The key that signed it."""
+
+    mem_size_mib: int
+    """Guest RAM in MiB."""
+
+    memory_layers: int
+    """How many memory layers it has."""
+
+    reference: str
+    """Where it is, with its digest."""
+
+    tag: str
+    """The tag that it had where it was pushed."""
+
+    trusted: bool
+    """Whether this daemon trusts that key."""
+
+    vcpus: int
+    """Virtual CPUs."""
+
+    vmm_version: str
+    """The version of QEMU."""
+
+    problem: str | None = None
+    """Why it does not start on this host; absent if it does."""
+
+    trusted_as: str | None = None
+    """What you call the key, if it is trusted and not this daemon's own."""
 
 
 @dataclass(frozen=True, kw_only=True)

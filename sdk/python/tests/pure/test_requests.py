@@ -55,6 +55,12 @@ NETWORK = {"name": "team", "created_at_unix": 7, "members": [MEMBERSHIP]}
 
 # Method, route, answer, what is done, what was sent as query or JSON.
 KEY = "ed25519:" + "0" * 64
+HUB_SNAPSHOT = {
+    "reference": "r/a:1@sha256:0", "bytes": 3, "tag": "t", "created_at_unix": 1, "ancestors": ["s"],
+    "key": KEY, "trusted": False, "image": "i", "mem_size_mib": 64, "vcpus": 1,
+    "accelerator": "tcg", "vmm_version": "7", "cpu_model": "max", "memory_layers": 2,
+    "disk_overlays": 1, "problem": "it needs another processor",
+}
 RULES = {"a.example": [HeaderRule(transform=HeaderTransform(headers={"X": "${secrets.KEY}"}))]}
 CASES: list[tuple[str, Any, Callable[[Any], Any], dict[str, Any]]] = [
     ("GET /v1/sandboxes", [], lambda c: c.sandboxes.list(metadata={"a": "b"}), {"metadata.a": "b"}),
@@ -137,6 +143,10 @@ CASES: list[tuple[str, Any, Callable[[Any], Any], dict[str, Any]]] = [
     ("POST /v1/pulls", fake.snapshot("u"),
      lambda c: c.snapshots.pull("r/a:1", tag="u", trust_once=True),
      {"reference": "r/a:1", "tag": "u", "trust_once": True}),
+    ("GET /v1/hub/snapshot", HUB_SNAPSHOT, lambda c: c.snapshots.hub_info("r/a:1"),
+     {"reference": "r/a:1"}),
+    ("GET /v1/hub/snapshots", {"snapshots": [], "is_complete": True},
+     lambda c: c.snapshots.hub_search("r", "team/"), {"registry": "r", "name": "team/"}),
     ("GET /v1/keys", {"key": KEY, "trusted": []}, lambda c: c.keys.get(), {}),
     ("PUT /v1/keys/a", None, lambda c: c.keys.trust("a", KEY), {"key": KEY}),
     ("DELETE /v1/keys/a", None, lambda c: c.keys.remove("a"), {}),

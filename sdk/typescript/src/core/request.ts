@@ -285,6 +285,25 @@ export function pull(reference: string, options: ImportOptions): Call<models.Sna
   };
 }
 
+export function hubInfo(reference: string): Call<models.HubSnapshot> {
+  return {
+    method: "GET",
+    path: "/v1/hub/snapshot",
+    parse: one(models.readHubSnapshot),
+    query: { reference },
+  };
+}
+
+export function hubSearch(registry: string, name: string): Call<models.HubListing> {
+  return {
+    method: "GET",
+    path: "/v1/hub/snapshots",
+    parse: one(models.readHubListing),
+    query: { registry, name },
+    timeoutSecs: null,
+  };
+}
+
 export function keys(): Call<models.Keys> {
   return { method: "GET", path: "/v1/keys", parse: one(models.readKeys) };
 }

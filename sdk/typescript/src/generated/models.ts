@@ -192,6 +192,62 @@ export interface Health {
   readonly ok: boolean;
 }
 
+/** A tag of a registry that names a snapshot. */
+export interface HubEntry {
+  /** Bytes of all its parts, as they are in the registry. */
+  readonly bytes: number;
+  /** Digest of what the tag names now. */
+  readonly digest: string;
+  /** The tag, in full: what a pull takes. */
+  readonly reference: string;
+}
+
+/** Snapshots that were found in a registry. */
+export interface HubListing {
+  /** Whether these are all. A search looks at 1000 tags, and for a minute at most. */
+  readonly isComplete: boolean;
+  /** In the order of the registry. */
+  readonly snapshots: readonly HubEntry[];
+}
+
+/** A snapshot in a registry. What it consists of is as its signer says. */
+export interface HubSnapshot {
+  /** `kvm` or `tcg`. */
+  readonly accelerator: string;
+  /** What the snapshots below were called, the nearest first. */
+  readonly ancestors: readonly string[];
+  /** Bytes of all its parts, as they are in the registry. */
+  readonly bytes: number;
+  /** What guests see as their processor. */
+  readonly cpuModel: string;
+  /** When it was taken, in seconds since 1970. */
+  readonly createdAtUnix: number;
+  /** How many disk overlays it has. */
+  readonly diskOverlays: number;
+  /** The image that it needs, which is not in it. */
+  readonly image: string;
+  /** The key that signed it. */
+  readonly key: string;
+  /** Guest RAM in MiB. */
+  readonly memSizeMib: number;
+  /** How many memory layers it has. */
+  readonly memoryLayers: number;
+  /** Where it is, with its digest. */
+  readonly reference: string;
+  /** The tag that it had where it was pushed. */
+  readonly tag: string;
+  /** Whether this daemon trusts that key. */
+  readonly trusted: boolean;
+  /** Virtual CPUs. */
+  readonly vcpus: number;
+  /** The version of QEMU. */
+  readonly vmmVersion: string;
+  /** Why it does not start on this host; absent if it does. */
+  readonly problem?: string | undefined;
+  /** What you call the key, if it is trusted and not this daemon's own. */
+  readonly trustedAs?: string | undefined;
+}
+
 /** An image that templates can be built from. */
 export interface Image {
   /** One line for people. */
@@ -753,6 +809,37 @@ export const readHeaderTransform: Reader<HeaderTransform> = object("HeaderTransf
 
 export const readHealth: Reader<Health> = object("Health", {
   ok: needed("ok", truth),
+});
+
+export const readHubEntry: Reader<HubEntry> = object("HubEntry", {
+  bytes: needed("bytes", number),
+  digest: needed("digest", text),
+  reference: needed("reference", text),
+});
+
+export const readHubListing: Reader<HubListing> = object("HubListing", {
+  isComplete: needed("is_complete", truth),
+  snapshots: needed("snapshots", list((value, where) => readHubEntry(value, where))),
+});
+
+export const readHubSnapshot: Reader<HubSnapshot> = object("HubSnapshot", {
+  accelerator: needed("accelerator", text),
+  ancestors: needed("ancestors", list(text)),
+  bytes: needed("bytes", number),
+  cpuModel: needed("cpu_model", text),
+  createdAtUnix: needed("created_at_unix", number),
+  diskOverlays: needed("disk_overlays", number),
+  image: needed("image", text),
+  key: needed("key", text),
+  memSizeMib: needed("mem_size_mib", number),
+  memoryLayers: needed("memory_layers", number),
+  reference: needed("reference", text),
+  tag: needed("tag", text),
+  trusted: needed("trusted", truth),
+  vcpus: needed("vcpus", number),
+  vmmVersion: needed("vmm_version", text),
+  problem: perhaps("problem", text),
+  trustedAs: perhaps("trusted_as", text),
 });
 
 export const readImage: Reader<Image> = object("Image", {

@@ -39,6 +39,11 @@ const ENTRY = {
 };
 const GONE = undefined;
 const KEY = `ed25519:${"0".repeat(64)}`;
+const HUB_SNAPSHOT = {
+  reference: "r/a:1@sha256:0", bytes: 3, tag: "t", created_at_unix: 1, ancestors: ["s"], key: KEY,
+  trusted: false, image: "i", mem_size_mib: 64, vcpus: 1, accelerator: "tcg", vmm_version: "7",
+  cpu_model: "max", memory_layers: 2, disk_overlays: 1, problem: "it needs another processor",
+};
 const RULES = { "a.example": [{ transform: { headers: { X: "${secrets.KEY}" } } }] };
 
 const MEMBERSHIP = {
@@ -148,6 +153,9 @@ const CASES: Case[] = [
   ["POST /v1/pulls", fake.snapshot("u"),
     ({ c }) => c.snapshots.pull("r/a:1", { tag: "u", trustOnce: true }),
     { reference: "r/a:1", tag: "u", trust_once: true }],
+  ["GET /v1/hub/snapshot", HUB_SNAPSHOT, ({ c }) => c.snapshots.hubInfo("r/a:1"), { reference: "r/a:1" }],
+  ["GET /v1/hub/snapshots", { snapshots: [], is_complete: true },
+    ({ c }) => c.snapshots.hubSearch("r", "team/"), { registry: "r", name: "team/" }],
   ["GET /v1/keys", { key: KEY, trusted: [] }, ({ c }) => c.keys.get(), {}],
   ["PUT /v1/keys/a", GONE, ({ c }) => c.keys.trust("a", KEY), { key: KEY }],
   ["DELETE /v1/keys/a", GONE, ({ c }) => c.keys.remove("a"), {}],

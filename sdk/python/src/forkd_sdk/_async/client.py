@@ -173,6 +173,18 @@ class AsyncSnapshots:
         call = request.pull(reference, tag, trust_once=trust_once)
         return AsyncSnapshot(self._transport, await self._transport.send(call))
 
+    async def hub_info(self, reference: str) -> models.HubSnapshot:
+        """What a registry has under a reference, who signed it, and whether it starts here. No
+        memory is fetched. For admins.
+        """
+        return await self._transport.send(request.hub_info(reference))
+
+    async def hub_search(self, registry: str, name: str = "") -> models.HubListing:
+        """The snapshots in a registry, in repositories with `name` in their names. Some registries
+        list nothing: then it raises `BadRequestError`. For admins.
+        """
+        return await self._transport.send(request.hub_search(registry, name))
+
     async def remove(self, tag: str, *, cascade: bool = False, force: bool = False) -> None:
         """Removes one, and with `cascade` the sandboxes and snapshots that depend on it; with
         `force` its tag only, so that these keep working.

@@ -151,6 +151,19 @@ def pull(reference: str, tag: str | None, *, trust_once: bool) -> Call[models.Sn
     return Call("POST", "/v1/pulls", one(models.Snapshot), body=body, timeout_secs=None)
 
 
+def hub_info(reference: str) -> Call[models.HubSnapshot]:
+    """GET /v1/hub/snapshot."""
+    params = {"reference": reference}
+    return Call("GET", "/v1/hub/snapshot", one(models.HubSnapshot), params=params)
+
+
+def hub_search(registry: str, name: str) -> Call[models.HubListing]:
+    """GET /v1/hub/snapshots."""
+    params = {"registry": registry, "name": name}
+    path = "/v1/hub/snapshots"
+    return Call("GET", path, one(models.HubListing), params=params, timeout_secs=None)
+
+
 def keys() -> Call[models.Keys]:
     """GET /v1/keys."""
     return Call("GET", "/v1/keys", one(models.Keys))
