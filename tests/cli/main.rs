@@ -6,6 +6,7 @@ mod bench_branch_measures_and_leaves_nothing;
 mod bench_fork_measures_and_leaves_nothing;
 mod bench_places;
 mod builds_go_on_from_the_last_common_step;
+mod builds_tell_a_program_what_happens;
 mod doctor_finds_what_is_broken;
 mod e2b_domain_is_reached_by_tls;
 mod e2b_images_have_what_programs_expect;
