@@ -50,11 +50,12 @@ export async function follow(
   const closed = once(child, "close");
   const stop = (): void => interrupt(child);
   options.signal?.addEventListener("abort", stop, { once: true });
+  // While it was started nobody listened.
+  if (options.signal?.aborted) stop();
   try {
     for await (const line of lines(child.stdout)) await options.onLine(line);
   } catch (error) {
     stop();
-    await closed;
     throw error;
   } finally {
     await closed;

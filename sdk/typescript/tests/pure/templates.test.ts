@@ -287,3 +287,12 @@ test("a build that is aborted ends in order", async () => {
   assert(program.wasInterrupted);
   await assert.rejects(TINY.build("app", { ...options, client }), { message: "enough" });
 });
+
+test("a build that is aborted while its program starts ends", { timeout: 30_000 }, async () => {
+  using program = new Program(PATIENT);
+  const controller = new AbortController();
+  const options = { program: program.path, signal: controller.signal };
+  const build = TINY.build("app", { ...options, client: daemonWithApp().client() });
+  controller.abort(new Error("enough"));
+  await assert.rejects(build, { message: "enough" });
+});
