@@ -1,16 +1,20 @@
-"""A build with real guests that is stopped, at several moments, leaves no sandbox behind."""
+"""Builds with real guests: they share the command line's cache, and one that is stopped, at several
+moments, leaves no sandbox behind.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import anyio
 import pytest
 
-from forkd_sdk import AsyncClient, AsyncTemplate, Client
+from forkd_sdk import AsyncClient, AsyncTemplate, Client, Template
 
 END_SECS = 90
 
@@ -24,6 +28,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 template = Template.from_snapshot("python").run("sleep 1000")
 template.build(on_step=lambda step: print(step.status, flush=True))
 """
+
+
+def test_a_step_of_the_command_line_is_not_run_again(client: Client, tmp_path: Path) -> None:
+    template = Template.from_snapshot("python").run("echo 'a \"b\"'").env({"A": "é\n"})
+    template = template.workdir("/srv").copy("*", "./", owner="nobody").run(["true", "$A"])
+    (tmp_path / "forkd.toml").write_text(template.recipe)
+    environment = os.environ | {"FORKD_SOCKET": os.environ["FORKD_URL"].removeprefix("unix:")}
+    del environment["FORKD_URL"]
+    command = [os.environ["FORKD_BIN"], "build", str(tmp_path)]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    built = template.build(context=tmp_path, client=client)
+    assert [step.cached for step in built.steps] == [True] * 5
+    for tag in [step.snapshot_tag for step in built.steps if step.snapshot_tag]:
+        client.snapshots.remove(tag)
 
 
 @pytest.mark.parametrize("secs", [0, 0.5])
