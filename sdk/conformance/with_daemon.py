@@ -2,10 +2,10 @@
 
     python3 sdk/conformance/with_daemon.py -- npm test
 
-The program finds it by `FORKD_URL`, and with E2B's packages by their own variables. It works in
-temporary places; with the program all of it goes: its sandboxes, its processes, its files. `FORKD`
-names the program `forkd`; `FORKD_IMAGE_DIR`, `FORKD_SHIM` and `FORKD_ACCEL` mean what they mean to
-it.
+The program finds it by `FORKD_URL`, and with E2B's packages by their own variables; SDKs find the
+program that builds by `FORKD_BIN`. The daemon works in temporary places; with the program all of it
+goes: its sandboxes, its processes, its files. `FORKD` names the program `forkd`;
+`FORKD_IMAGE_DIR`, `FORKD_SHIM` and `FORKD_ACCEL` mean what they mean to it.
 """
 
 from __future__ import annotations
@@ -92,14 +92,17 @@ def own_daemon() -> Iterator[str]:
 
 
 def variables(address: str) -> dict[str, str]:
-    """What programs find the daemon at this address by: with our SDKs, and with E2B's packages."""
+    """What programs find the daemon at this address by, and the program that builds: with our SDKs,
+    and with E2B's packages.
+    """
     home = Path(address.removeprefix("unix:")).parent / "h"
     said = subprocess.run(  # noqa: S603
         [program(), "e2b", "env", "--home", home], capture_output=True, text=True, check=True
     )
     lines = said.stdout.splitlines()
     pairs = (line.removeprefix("export ").partition("=") for line in lines)
-    return {"FORKD_URL": address, **{name: value for name, _, value in pairs}}
+    ours = {"FORKD_URL": address, "FORKD_BIN": program()}
+    return {**ours, **{name: value for name, _, value in pairs}}
 
 
 def _until_it_answers(process: subprocess.Popen[bytes], address: Path, log: Path) -> None:

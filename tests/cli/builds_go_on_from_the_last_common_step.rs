@@ -141,6 +141,26 @@ fn a_step_that_fails_says_what_it_wrote_and_leaves_only_the_steps_before_it() {
 }
 
 #[test]
+fn a_build_without_the_cache_runs_all_steps_and_replaces_its_own_result() {
+    let forkd = Forkd::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let text = "from = \"tiny\"\n[[step]]\nrun = \"cat /proc/sys/kernel/random/uuid > /first\"\n";
+    fs::write(folder.path().join("forkd.toml"), text).unwrap();
+    forkd.template("tiny", "tiny", 128);
+    let build = |options: &[&str]| {
+        let built = forkd.json(&[&["build", "-t", "app", path], options].concat());
+        (cached(&built), child_says(&forkd, "cat /first"))
+    };
+    let (_, first) = build(&[]);
+    let (cached, second) = build(&["--no-cache"]);
+    assert_eq!(cached, [false]);
+    assert_ne!(first, second, "the step was run again");
+    let (cached, third) = build(&[]);
+    assert_eq!((cached, third), (vec![true], second));
+}
+
+#[test]
 fn a_file_that_changes_after_it_was_planned_ends_the_build() {
     let forkd = Forkd::new();
     let folder = tempfile::tempdir().unwrap();

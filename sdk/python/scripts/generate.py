@@ -38,7 +38,7 @@ EXTRA_BASES = {"FileNotFound": ("GuestFileNotFound", "FileNotFoundError")}
 WORDS = "Known"
 
 # These are written twice: their two forms differ in more than `await`.
-HAND_WRITTEN = {"__init__.py", "explore.py", "ports.py", "transport.py"}
+HAND_WRITTEN = {"__init__.py", "explore.py", "ports.py", "program.py", "transport.py"}
 
 WITHOUT_ASYNC = (
     (r"\basync (def|with|for)\b", r"\1"),

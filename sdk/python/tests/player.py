@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import inspect
 import json
 import re
@@ -11,13 +12,19 @@ from typing import Any
 
 from forkd_sdk import (
     AsyncClient,
+    AsyncTemplate,
+    BuildFailedError,
+    BuildStep,
     Client,
     CodeTimeoutError,
     CommandResult,
     CommandTimeoutError,
     Execution,
     ForkdError,
+    Template,
+    command,
 )
+from forkd_sdk.errors import SnapshotNotFoundError
 
 SCENARIOS = Path(__file__).resolve().parents[2] / "conformance" / "scenarios.json"
 
@@ -64,8 +71,8 @@ class Player:
                 where = f"step {number} ({step['do']})"
                 await self.step(step, where)
         finally:
-            for sandbox in self.made:
-                await settled(sandbox.remove())
+            for each in reversed(self.made):
+                await settled(each.remove())
 
     async def step(self, step: Step, where: str) -> None:
         """One step and what is expected of it."""
@@ -218,11 +225,50 @@ class Player:
     async def do_remove_snapshot(self, snapshot: Any, cascade: bool = False) -> None:
         await settled(snapshot.remove(cascade=cascade))
 
+    async def do_build(self, template: str, tag: str, steps: list[Step], **options: Any) -> Any:
+        kind = AsyncTemplate if isinstance(self.client, AsyncClient) else Template
+        recipe: Any = kind.from_snapshot(template)
+        for step in steps:
+            recipe = with_step(recipe, **step)
+        options |= {"context": SCENARIOS.parent, "client": self.client}
+        self.made.append(built := Built(self.client))
+        found = await settled(recipe.build(tag, on_step=built.take, **options))
+        return {"tag": found.tag, "cached": [step.cached for step in found.steps]}
+
     async def do_images(self) -> Any:
         return {"names": [image.name for image in await settled(self.client.images())]}
 
     async def do_version(self) -> Any:
         return {"api": (await settled(self.client.version())).api}
+
+
+class Built:
+    """The snapshots of a build's steps."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.tags: list[str] = []
+
+    def take(self, step: BuildStep) -> None:
+        """Notes what a build tells."""
+        if step.snapshot_tag is not None:
+            self.tags.append(step.snapshot_tag)
+
+    async def remove(self) -> None:
+        """Removes them with the result; another build of the same may have shared them."""
+        for tag in self.tags:
+            with contextlib.suppress(SnapshotNotFoundError):
+                await settled(self.client.snapshots.remove(tag, cascade=True))
+
+
+def with_step(template: Any, **step: Any) -> Any:
+    """The template with a step more."""
+    if "copy" in step:
+        return template.copy(step["copy"], step["to"], mode=int(step["mode"], 8))
+    if "start" in step:
+        return template.start(step["start"], ready=command(step["ready"]))
+    ((verb, argument),) = step.items()
+    return getattr(template, verb)(argument)
 
 
 def ended(result: CommandResult) -> dict[str, Any]:
@@ -236,6 +282,8 @@ def code(error: ForkdError) -> str | None:
         return "command_timeout"
     if isinstance(error, CodeTimeoutError):
         return "code_timeout"
+    if isinstance(error, BuildFailedError):
+        return "build_failed"
     return getattr(error, "word", None)
 
 

@@ -31,15 +31,25 @@ export {
   type RunOptions,
   type WaitOptions,
 } from "./commands.js";
+export type { BuildStep, StepStatus } from "./core/building.js";
 export type { Content } from "./core/call.js";
 export {
   ApiError,
+  BuildFailedError,
   CodeError,
   CodeTimeoutError,
   CommandFailedError,
   CommandTimeoutError,
   ForkdError,
 } from "./core/failure.js";
+export {
+  command,
+  port,
+  Ready,
+  type CopyOptions,
+  type ImageOptions,
+  type ReadyOptions,
+} from "./core/recipe.js";
 export type {
   BranchOptions,
   BuildOptions,
@@ -77,4 +87,5 @@ export type * as models from "./generated/models.js";
 export { Forward, Ports, type ForwardOptions } from "./ports.js";
 export { Branch, Child, Sandbox, Snapshot } from "./sandbox.js";
 export { ByteStream, Stream } from "./stream.js";
+export { Build, Template, type TemplateBuildOptions } from "./template.js";
 export type { Fetch, FetchAnswer, FetchInit } from "./wire.js";

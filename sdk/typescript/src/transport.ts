@@ -66,6 +66,12 @@ export class Transport {
     this.#options = options;
   }
 
+  /** How another program reaches the daemon. */
+  get way(): { target: Target; token: string | undefined; caCert: string | undefined } {
+    const { token, caCert } = this.#options;
+    return { target: this.target, token, caCert };
+  }
+
   /** Closes all connections for good. */
   close(): void {
     this.#closed = true;

@@ -1,6 +1,7 @@
 //! Which file has the recipe, and how it is read.
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -31,6 +32,9 @@ pub(crate) struct Source {
     pub(crate) start: StartFrom,
 }
 
+/// Stands for standard input, which has a `forkd.toml`.
+const STANDARD_INPUT: &str = "-";
+
 /// Reads the recipe.
 pub(crate) fn read(source: &Source) -> anyhow::Result<Recipe> {
     let path = match &source.file {
@@ -38,13 +42,17 @@ pub(crate) fn read(source: &Source) -> anyhow::Result<Recipe> {
         None => find(&source.context)?,
     };
     let shown = path.display();
-    let size = fs::metadata(&path).with_context(|| format!("read `{shown}`"))?.len();
-    if size > BYTES_MAX {
+    let is_input = path.as_os_str() == STANDARD_INPUT;
+    let text = match is_input {
+        true => limited(io::stdin().lock()),
+        false => File::open(&path).and_then(limited),
+    };
+    let text = text.with_context(|| format!("read `{shown}`"))?;
+    if text.len() as u64 > BYTES_MAX {
         let hint = "put what is long into files, and copy them";
         return Err(Hinted::new(format!("`{shown}` is longer than 1 MiB"), hint).into());
     }
-    let text = fs::read_to_string(&path).with_context(|| format!("read `{shown}`"))?;
-    let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+    let is_toml = is_input || path.extension().is_some_and(|extension| extension == "toml");
     if is_toml && (!source.arguments.is_empty() || source.start == StartFrom::Command) {
         let hint = "leave out --build-arg and --start-cmd; write `start` into the recipe";
         return Err(Hinted::usage(format!("`{shown}` has no ARG and no CMD"), hint).into());
@@ -58,6 +66,13 @@ pub(crate) fn read(source: &Source) -> anyhow::Result<Recipe> {
         recipe.base = Base::Name(name.clone());
     }
     Ok(recipe)
+}
+
+/// The text; of one that is too long, enough to know that.
+fn limited(from: impl Read) -> io::Result<String> {
+    let mut text = Vec::new();
+    from.take(BYTES_MAX + 1).read_to_end(&mut text)?;
+    String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 fn find(context: &Path) -> anyhow::Result<PathBuf> {

@@ -7,7 +7,7 @@ use forkd_recipe::{Command, Settings};
 use forkd_types::SnapshotStatus;
 
 use super::cache;
-use crate::console::report::Hinted;
+use super::failure::ProgramFailed;
 use crate::start;
 
 /// The longest that a program may run, in seconds.
@@ -93,11 +93,7 @@ pub(super) fn succeeded(answer: &ExecAnswer) -> anyhow::Result<()> {
         true => "its time was up".to_owned(),
         false => format!("exit code {}", answer.exit_code),
     };
+    let exit_code = (!answer.timed_out).then_some(answer.exit_code);
     let wrote = format!("{}{}", answer.stdout, answer.stderr);
-    let message = match wrote.trim_end() {
-        "" => format!("{how}; it wrote nothing"),
-        wrote => format!("{how}; it wrote:\n{wrote}"),
-    };
-    let hint = "build with --keep to look around in the sandbox of the step";
-    Err(Hinted::new(message, hint).into())
+    Err(ProgramFailed::new(&how, exit_code, wrote).into())
 }

@@ -8,16 +8,21 @@
 //! correct, and no sandbox unless that is asked for.
 
 mod base;
+mod built;
 mod cache;
 mod context;
 mod copy;
+mod events;
+mod failure;
 mod file;
 mod machine;
 mod plan;
+mod result;
 mod run;
 mod start;
 mod step;
 
 pub(crate) use cache::{Bounds, prune};
+pub(crate) use events::{Audience, print_built, print_failed};
 pub(crate) use file::{Source, read};
 pub(crate) use run::{Order, build};

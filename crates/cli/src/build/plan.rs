@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use forkd_recipe::{CopiedFile, Key, Placed, Recipe, Settings, Step, place};
 
 use super::context::Context;
+use super::failure::StepFailed;
 use crate::console::report::Hinted;
 
 /// A step with all that is known before it is run.
@@ -34,7 +35,13 @@ pub(super) fn plan(
         if let (Step::Copy(copy), Some(context)) = (&at.step, &context) {
             let placed = place(copy, &settings, &context.entries).map_err(|problem| {
                 let hint = "look at the names in the context; a link is not copied";
-                Hinted::new(format!("line {}: {problem}", at.line), hint)
+                StepFailed {
+                    number: planned.len() + 1,
+                    line: at.line,
+                    step: at.step.shown(),
+                    sandbox: None,
+                    source: Hinted::new(problem, hint).into(),
+                }
             })?;
             for file in placed {
                 let described = context.describe(&file, copy.mode)?;

@@ -3,18 +3,19 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context as _;
-use forkd_client::{Client, ClientError, Dependents};
-use forkd_recipe::{Key, Recipe};
-use serde::Serialize;
+use forkd_client::Client;
+use forkd_recipe::Recipe;
 
+use super::built::{Built, Done};
 use super::context::Context;
+use super::events::Audience;
+use super::failure::StepFailed;
 use super::machine::Machine;
 use super::plan::{self, Planned};
+use super::result::Place;
 use super::{Bounds, base, cache, step};
-use crate::console::output::milliseconds;
 use crate::console::progress;
-use crate::console::report::{Hinted, note, remark};
+use crate::console::report::note;
 use crate::console::signals::{Caught, Signals};
 
 /// What is wanted.
@@ -29,32 +30,8 @@ pub(crate) struct Order {
     pub(crate) is_anew: bool,
     /// Whether the sandbox of a step that fails stays.
     pub(crate) keeps_failed: bool,
-}
-
-/// What was done.
-#[derive(Debug, Serialize)]
-pub(crate) struct Built {
-    /// The snapshot to start from.
-    pub(crate) tag: String,
-    /// All steps, in order.
-    pub(crate) steps: Vec<Done>,
-    /// From the request to the snapshot, in milliseconds.
-    pub(crate) ms: f64,
-}
-
-/// What became of a step.
-#[derive(Debug, Serialize)]
-pub(crate) struct Done {
-    /// Where it is written.
-    line: usize,
-    /// The step in one line.
-    step: String,
-    /// Whether it was there.
-    cached: bool,
-    /// How long it took, with its branch.
-    ms: f64,
-    /// The snapshot after it; none for a step that changes only what later ones are run with.
-    snapshot_tag: Option<String>,
+    /// Who is told what happens.
+    pub(crate) audience: Audience,
 }
 
 /// Builds, until a signal comes.
@@ -72,16 +49,21 @@ pub(crate) async fn build(
             true => 0,
             false => plan::done(&steps, &cache::tags(client).await?),
         };
-        anyhow::Ok((base, steps, context, done))
+        let place = match &order.tag {
+            Some(tag) => Some(Place::look(client, tag).await?),
+            None => None,
+        };
+        anyhow::Ok((base, steps, context, done, place))
     };
-    let (base, steps, context, done) = match signals.or(prepared).await {
+    let (base, steps, context, done, place) = match signals.or(prepared).await {
         Ok(prepared) => prepared?,
         Err(caught) => return Ok(Err(caught)),
     };
     let from = plan::last_tag(&steps[..done]).unwrap_or_else(|| base.clone());
+    let tell = |index, cached| tell(order.audience, index, &steps, cached, 0.0);
     let mut told = Vec::new();
-    for (index, step) in steps[..done].iter().enumerate() {
-        told.push(tell(index, &steps, step, true, 0.0));
+    for index in 0..done {
+        told.push(tell(index, true)?);
     }
     // Steps that change only settings need no sandbox.
     if plan::last_tag(&steps[done..]).is_some() {
@@ -91,13 +73,13 @@ pub(crate) async fn build(
             Err(caught) => return Ok(Err(caught)),
         }
     } else {
-        for (index, step) in steps.iter().enumerate().skip(done) {
-            told.push(tell(index, &steps, step, false, 0.0));
+        for index in done..steps.len() {
+            told.push(tell(index, false)?);
         }
     }
     let last = plan::last_tag(&steps).unwrap_or(base);
-    if let Some(tag) = &order.tag {
-        name(client, &last, tag).await?;
+    if let Some(place) = place {
+        place.fill(client, &last).await?;
     }
     let ms = begun.elapsed().as_secs_f64() * 1e3;
     collect(client, &steps).await;
@@ -121,12 +103,15 @@ impl Run<'_> {
     ) -> anyhow::Result<Result<Vec<Done>, Caught>> {
         // Not interrupted: a sandbox that is being started could not be removed.
         let machine = Machine::start(self.client, from, self.order.keeps_failed).await?;
-        let done = signals.or(self.all(&machine)).await;
-        let has_failed = matches!(done, Ok(Err(_)));
-        if has_failed && self.order.keeps_failed {
-            note(&format!("the sandbox of the step that failed is {}", machine.id));
-        } else {
-            machine.remove().await?;
+        let mut done = signals.or(self.all(&machine)).await;
+        match &mut done {
+            Ok(Err(error)) if self.order.keeps_failed => {
+                note(&format!("the sandbox of the step that failed is {}", machine.id));
+                if let Some(failed) = error.downcast_mut::<StepFailed>() {
+                    failed.sandbox = Some(machine.id.clone());
+                }
+            }
+            _ => machine.remove().await?,
         }
         match done {
             Ok(done) => done.map(Ok),
@@ -136,14 +121,17 @@ impl Run<'_> {
 
     async fn all(&self, machine: &Machine) -> anyhow::Result<Vec<Done>> {
         let mut all = Vec::new();
+        let audience = self.order.audience;
         for (index, step) in self.steps.iter().enumerate().skip(self.done) {
             let begun = Instant::now();
             let shown = step.step.shown();
-            progress::during(&shown, self.one(machine, step))
-                .await
-                .with_context(|| format!("line {}: {shown}", step.line))?;
+            audience.begins(index, self.steps)?;
+            progress::during(&shown, self.one(machine, step)).await.map_err(|source| {
+                let (number, line) = (index + 1, step.line);
+                StepFailed { number, line, step: shown, sandbox: None, source }
+            })?;
             let ms = begun.elapsed().as_secs_f64() * 1e3;
-            all.push(tell(index, self.steps, step, false, ms));
+            all.push(tell(audience, index, self.steps, false, ms)?);
         }
         Ok(all)
     }
@@ -161,46 +149,18 @@ impl Run<'_> {
     }
 }
 
-fn tell(index: usize, all: &[Planned], step: &Planned, cached: bool, ms: f64) -> Done {
-    let shown = step.step.shown();
-    let how = match (cached, step.step.changes_sandbox()) {
-        (true, _) => "cached".to_owned(),
-        (false, true) => milliseconds(ms),
-        (false, false) => "set".to_owned(),
-    };
-    let text = format!("{}/{} {shown}: {how}", index + 1, all.len());
-    remark(&crate::console::report::printable_line(&text));
+fn tell(
+    audience: Audience,
+    index: usize,
+    all: &[Planned],
+    cached: bool,
+    ms: f64,
+) -> anyhow::Result<Done> {
+    let step = &all[index];
     let snapshot_tag = step.step.changes_sandbox().then(|| step.key.tag());
-    Done { line: step.line, step: shown, cached, ms, snapshot_tag }
-}
-
-/// Gives the state after the last step its tag: a branch of a child, so that the snapshot builds on
-/// the step, which therefore stays in the cache. The result of an earlier build makes room.
-async fn name(client: &Client, last: &str, tag: &str) -> anyhow::Result<()> {
-    let parent = match client.snapshot_info(tag).await {
-        Ok(info) => Some(info.snapshot.parent_tag),
-        Err(ClientError::Api(failure)) if failure.code == "snapshot_not_found" => None,
-        Err(error) => return Err(error.into()),
-    };
-    match parent {
-        Some(Some(parent)) if parent == last => return Ok(()),
-        Some(parent) if !parent.as_deref().is_some_and(Key::is_tag) => {
-            let message = format!("the tag `{tag}` is taken by a snapshot that no build has made");
-            let hint = format!("choose another, or remove it: forkd snapshot rm {tag}");
-            return Err(Hinted::new(message, hint).into());
-        }
-        _ => {}
-    }
-    let machine = Machine::start(client, last, false).await?;
-    let named = async {
-        if parent.is_some() {
-            client.delete_snapshot(tag, Dependents::Keep).await?;
-        }
-        machine.branch(tag).await
-    };
-    let named = named.await;
-    machine.remove().await?;
-    Ok(named?)
+    let done = Done { line: step.line, step: step.step.shown(), cached, ms, snapshot_tag };
+    audience.is_done(index, all.len(), &done)?;
+    Ok(done)
 }
 
 /// Keeps the cache within its bounds. The build has succeeded in any case.

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use forkd_api::{OutputEvent, Process};
 use forkd_recipe::{Check, Ready, Settings, Start};
 use forkd_types::ProcessState;
 
+use super::failure::ProgramFailed;
 use super::machine::Machine;
-use crate::console::report::Hinted;
 
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
@@ -26,18 +27,38 @@ pub(super) async fn start(
             return Ok(());
         }
         let process = machine.client.process(&machine.id, &process).await?;
-        let hint = "build with --keep, and read `forkd process logs` in the sandbox of the step";
-        if process.state != ProcessState::Running {
+        let how = if process.state != ProcessState::Running {
             let code = process.exit_code.map_or("no exit code".to_owned(), |code| code.to_string());
-            let message = format!("the process ended before it was ready, with {code}");
-            return Err(Hinted::new(message, hint).into());
-        }
-        if begun.elapsed() > ready.timeout() {
-            let message = format!("the process is not ready after {} s", ready.timeout_secs);
-            return Err(Hinted::new(message, hint).into());
-        }
-        tokio::time::sleep(LOOK).await;
+            format!("the process ended before it was ready, with {code}")
+        } else if begun.elapsed() > ready.timeout() {
+            format!("the process is not ready after {} s", ready.timeout_secs)
+        } else {
+            tokio::time::sleep(LOOK).await;
+            continue;
+        };
+        let wrote = written(machine, &process).await?;
+        return Err(ProgramFailed::new(&how, process.exit_code, wrote).into());
     }
+}
+
+/// What a process has written until now, as far as it is kept.
+async fn written(machine: &Machine, process: &Process) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    if process.output_from == process.output_to {
+        return Ok(String::new());
+    }
+    let from = Some(process.output_from);
+    let mut stream = machine.client.process_output(&machine.id, &process.id, from).await?;
+    while stream.offset() < process.output_to {
+        match stream.next().await? {
+            Some(OutputEvent::Stdout(data) | OutputEvent::Stderr(data)) => {
+                bytes.extend(data.bytes().unwrap_or_default());
+            }
+            Some(OutputEvent::Lost { .. }) => {}
+            Some(OutputEvent::Exit(_) | OutputEvent::Gone { .. }) | None => break,
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 async fn is_ready(

@@ -90,7 +90,8 @@ pub(crate) fn printable_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
 }
 
-fn hint_of(error: &anyhow::Error) -> Option<String> {
+/// What to do about a failure, if anything of it says so.
+pub(crate) fn hint_of(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         if let Some(hinted) = cause.downcast_ref::<Hinted>() {
             return Some(hinted.hint.clone());

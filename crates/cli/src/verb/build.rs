@@ -9,14 +9,15 @@ use forkd_recipe::StartFrom;
 use forkd_types::{ByteCount, TagName};
 use serde_json::json;
 
-use crate::build::{self, Bounds, Order, Source};
+use crate::build::{self, Audience, Bounds, Order, Source};
 use crate::console::output;
 use crate::console::signals::Signals;
 use crate::daemon::connect;
 use crate::options::{Global, key_value};
 
 /// Options that mean nothing where nothing is built.
-const OF_BUILDS: [&str; 7] = ["file", "tag", "from", "build_arg", "start_cmd", "no_cache", "keep"];
+const OF_BUILDS: [&str; 8] =
+    ["file", "tag", "from", "build_arg", "start_cmd", "no_cache", "keep", "events"];
 
 /// Build a snapshot from a forkd.toml or a Dockerfile
 ///
@@ -31,7 +32,8 @@ pub(crate) struct Options {
     /// The directory that files are copied from
     #[arg(default_value = ".")]
     context: PathBuf,
-    /// The recipe: a .toml file, or a Dockerfile; by default forkd.toml or Dockerfile in CONTEXT
+    /// The recipe: a .toml file, or a Dockerfile; - for a forkd.toml on standard input; by default
+    /// forkd.toml or Dockerfile in CONTEXT
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Tag of the result; that of an earlier build is replaced
@@ -52,6 +54,10 @@ pub(crate) struct Options {
     /// Leave the sandbox of a step that fails
     #[arg(long)]
     keep: bool,
+    /// Print what happens while it does: each line is a JSON object with one event, and the last
+    /// one has the result or the failure
+    #[arg(long, conflicts_with = "json")]
+    events: bool,
     /// Build nothing: remove steps that are old, or too many, and that nothing builds on
     #[arg(long, conflicts_with_all = OF_BUILDS)]
     prune: bool,
@@ -67,6 +73,18 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
     if options.prune {
         return prune(global, &options).await;
     }
+    if !options.events {
+        return build(global, options).await;
+    }
+    let built = build(global, options).await;
+    if let Err(error) = &built {
+        // Nobody is left to tell when standard output is closed.
+        build::print_failed(error).ok();
+    }
+    built
+}
+
+async fn build(global: &Global, options: Options) -> anyhow::Result<ExitCode> {
     let start = if options.start_cmd { StartFrom::Command } else { StartFrom::Nothing };
     let source = Source {
         context: options.context,
@@ -82,11 +100,13 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         tag: options.tag.map(|tag| tag.to_string()),
         is_anew: options.no_cache,
         keeps_failed: options.keep,
+        audience: if options.events { Audience::Program } else { Audience::People },
     };
     let client = connect::client(global).await?;
     let mut signals = Signals::catch().context("catch signals")?;
     match build::build(&client, order, &mut signals).await? {
         Err(caught) => return Ok(caught.exit()),
+        Ok(built) if options.events => build::print_built(&built)?,
         Ok(built) if global.json => output::json(&built)?,
         Ok(built) => output::line(&built.tag)?,
     }

@@ -30,6 +30,9 @@ from ._async.files import AsyncFiles
 from ._async.ports import AsyncForward, AsyncPorts
 from ._async.sandbox import AsyncBranch, AsyncChild, AsyncSandbox, AsyncSnapshot
 from ._async.stream import AsyncByteStream, AsyncStream
+from ._async.template import AsyncBuild, AsyncTemplate
+from ._core.building import BuildStep
+from ._core.recipe import Ready, command, port
 from ._core.result import (
     CommandResult,
     Display,
@@ -47,8 +50,10 @@ from ._sync.files import Files
 from ._sync.ports import Forward, Ports
 from ._sync.sandbox import Branch, Child, Sandbox, Snapshot
 from ._sync.stream import ByteStream, Stream
+from ._sync.template import Build, Template
 from .errors import (
     ApiError,
+    BuildFailedError,
     CodeError,
     CodeTimeoutError,
     CommandFailedError,
@@ -62,6 +67,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ApiError",
     "AsyncBranch",
+    "AsyncBuild",
     "AsyncByteStream",
     "AsyncChild",
     "AsyncClient",
@@ -80,7 +86,11 @@ __all__ = [
     "AsyncSnapshot",
     "AsyncSnapshots",
     "AsyncStream",
+    "AsyncTemplate",
     "Branch",
+    "Build",
+    "BuildFailedError",
+    "BuildStep",
     "ByteStream",
     "Child",
     "Client",
@@ -110,14 +120,18 @@ __all__ = [
     "Part",
     "Ports",
     "Process",
+    "Ready",
     "Sandbox",
     "Sandboxes",
     "Secrets",
     "Snapshot",
     "Snapshots",
     "Stream",
+    "Template",
+    "command",
     "errors",
     "explore",
     "explore_async",
     "models",
+    "port",
 ]

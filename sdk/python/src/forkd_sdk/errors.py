@@ -6,6 +6,7 @@ The daemon's errors are `ApiError`, with one class for each code of its catalogu
 from ._codes import *  # noqa: F403 - the module is generated and says what it exports
 from ._core.failure import (
     ApiError as ApiError,
+    BuildFailedError as BuildFailedError,
     ClientClosedError as ClientClosedError,
     CodeError as CodeError,
     CodeTimeoutError as CodeTimeoutError,
@@ -14,6 +15,7 @@ from ._core.failure import (
     ConnectionBrokenError as ConnectionBrokenError,
     ForkdError as ForkdError,
     NotUnderstoodError as NotUnderstoodError,
+    ProgramMissingError as ProgramMissingError,
     RequestTimeoutError as RequestTimeoutError,
     SandboxGoneError as SandboxGoneError,
     UnreachableError as UnreachableError,

@@ -87,6 +87,42 @@ export class CommandFailedError extends ForkdError {
 /** A command's time was over, so it was killed. */
 export class CommandTimeoutError extends CommandFailedError {}
 
+/** The program `forkd`, which builds templates, is not on this machine. */
+export class ProgramMissingError extends ForkdError {}
+
+/** What a `BuildFailedError` is made of, besides its message. */
+export interface BuildFailedOptions {
+  hint?: string;
+  number?: number | undefined;
+  step?: string | undefined;
+  exitCode?: number | undefined;
+  output?: string | undefined;
+  sandboxId?: string | undefined;
+}
+
+/** A template was not built. */
+export class BuildFailedError extends ForkdError {
+  /** The number of the step that failed, from 1; undefined if it was none of them. */
+  readonly number: number | undefined;
+  /** That step in one line. */
+  readonly step: string | undefined;
+  /** The exit code of its program, if it has one. */
+  readonly exitCode: number | undefined;
+  /** What its program wrote. */
+  readonly output: string;
+  /** The sandbox of the step, if it was to be kept. */
+  readonly sandboxId: string | undefined;
+
+  constructor(message: string, options: BuildFailedOptions = {}) {
+    super(message, { hint: options.hint ?? "" });
+    this.number = options.number;
+    this.step = options.step;
+    this.exitCode = options.exitCode;
+    this.output = options.output ?? "";
+    this.sandboxId = options.sandboxId;
+  }
+}
+
 /** Python code raised an exception, or the interpreter ended. */
 export class CodeError extends ForkdError {
   /** What it printed until then, and the traceback. */

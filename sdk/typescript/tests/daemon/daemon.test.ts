@@ -3,6 +3,7 @@
 import { test } from "node:test";
 
 import { compile, pages, run } from "../documents.js";
+import "./builds.js";
 import "./conformance.js";
 import "./search.js";
 

@@ -5,9 +5,12 @@ import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 
 import {
+  BuildFailedError,
   CodeTimeoutError,
   CommandTimeoutError,
   ForkdError,
+  Template,
+  command,
   type Client,
   type Command,
   type CommandResult,
@@ -17,7 +20,7 @@ import {
   type Snapshot,
   type Value,
 } from "forkd-sdk";
-import { ApiError } from "forkd-sdk/errors";
+import { ApiError, SnapshotNotFoundError } from "forkd-sdk/errors";
 
 import { ROOT } from "../paths.js";
 
@@ -79,7 +82,7 @@ export class Player {
         await this.#step(step, `step ${index + 1} (${step.do})`);
       }
     } finally {
-      for (const each of this.#made) await each.remove();
+      for (const each of this.#made.reverse()) await each.remove();
     }
   }
 
@@ -130,6 +133,17 @@ export class Player {
 
   #taken(snapshot: Snapshot): Fields {
     return { snapshot, tag: snapshot.tag, status: snapshot.info.status };
+  }
+
+  /** Removes steps with what builds on them; another build of the same may have shared them. */
+  async #removeAllOn(tags: Iterable<string>): Promise<void> {
+    for (const tag of tags) {
+      try {
+        await this.#client.snapshots.remove(tag, { cascade: true });
+      } catch (error) {
+        if (!(error instanceof SnapshotNotFoundError)) throw error;
+      }
+    }
   }
 
   readonly #verbs = {
@@ -224,6 +238,18 @@ export class Player {
       this.#taken(await snapshot.compact(to)),
     remove_snapshot: ({ snapshot, cascade }: { snapshot: Snapshot; cascade?: boolean }) =>
       snapshot.remove({ cascade }),
+    build: async ({ template, tag, steps, no_cache: noCache }: Build) => {
+      const recipe = steps.reduce(withStep, Template.fromSnapshot(template));
+      const tags = new Set<string>();
+      this.#made.push({ remove: () => this.#removeAllOn(tags) });
+      const built = await recipe.build(tag, {
+        context: `${ROOT}/sdk/conformance`,
+        noCache,
+        client: this.#client,
+        onStep: ({ snapshotTag }) => snapshotTag !== undefined && tags.add(snapshotTag),
+      });
+      return { tag: built.tag, cached: built.steps.map((step) => step.status === "cached") };
+    },
     images: async () => ({ names: (await this.#client.images()).map((image) => image.name) }),
     version: async () => ({ api: (await this.#client.version()).api }),
   };
@@ -250,6 +276,39 @@ interface Run {
   readonly stream?: boolean;
 }
 
+/** A step of a build, as a scenario has it. */
+interface Made {
+  readonly run?: Command;
+  readonly copy?: string;
+  readonly to?: string;
+  readonly mode?: string;
+  readonly env?: Words;
+  readonly workdir?: string;
+  readonly user?: string;
+  readonly start?: Command;
+  readonly ready?: Command;
+}
+
+interface Build {
+  readonly template: string;
+  readonly tag: string;
+  readonly steps: readonly Made[];
+  readonly no_cache?: boolean;
+}
+
+/** The template with a step more. */
+function withStep(template: Template, step: Made): Template {
+  if (step.run !== undefined) return template.run(step.run);
+  if (step.copy !== undefined) {
+    return template.copy(step.copy, step.to ?? "", { mode: parseInt(step.mode ?? "", 8) });
+  }
+  if (step.env !== undefined) return template.env(step.env);
+  if (step.workdir !== undefined) return template.workdir(step.workdir);
+  if (step.user !== undefined) return template.user(step.user);
+  assert(step.start !== undefined && step.ready !== undefined, "no such step");
+  return template.start(step.start, { ready: command(step.ready) });
+}
+
 function isPlain(value: unknown): value is Fields {
   return typeof value === "object" && value !== null && value.constructor === Object;
 }
@@ -262,6 +321,7 @@ function ended({ stdout, stderr, exitCode }: CommandResult): Fields {
 function codeOf(error: ForkdError): string | undefined {
   if (error instanceof CommandTimeoutError) return "command_timeout";
   if (error instanceof CodeTimeoutError) return "code_timeout";
+  if (error instanceof BuildFailedError) return "build_failed";
   return error instanceof ApiError ? error.code : undefined;
 }
 

@@ -7,5 +7,7 @@
 | `flow` | several calls in a row, as a generator that a transport drives |
 | `source` | an endless answer, event by event |
 | `result` | what users get |
+| `recipe` | the steps of a template as the text of a `forkd.toml` |
+| `building` | `forkd build`: its arguments, and what it tells |
 | `target` | where the daemon is |
 """

@@ -91,6 +91,37 @@ class CommandTimeoutError(CommandFailedError, TimeoutError):
     """A command's time was over, so it was killed."""
 
 
+class ProgramMissingError(ForkdError):
+    """The program `forkd`, which builds templates, is not on this machine."""
+
+
+class BuildFailedError(ForkdError):
+    """A template was not built."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        number: int | None = None,
+        step: str | None = None,
+        exit_code: int | None = None,
+        output: str = "",
+        sandbox_id: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.number = number
+        """The number of the step that failed, from 1; None if it was none of them."""
+        self.step = step
+        """That step in one line."""
+        self.exit_code = exit_code
+        """The exit code of its program, if it has one."""
+        self.output = output
+        """What its program wrote."""
+        self.sandbox_id = sandbox_id
+        """The sandbox of the step, if it was to be kept."""
+
+
 class CodeError(ForkdError):
     """Python code raised an exception, or the interpreter ended."""
 

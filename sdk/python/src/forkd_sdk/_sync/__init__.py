@@ -1,1 +1,1 @@
-"""The synchronous shell. All but `transport` and `explore` is generated from `_async`."""
+"""The synchronous shell. Some modules are written twice; the others are generated from `_async`."""
