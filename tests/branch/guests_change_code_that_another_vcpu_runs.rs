@@ -24,6 +24,7 @@ fn a_guest_lives_on_when_its_kernel_changes_code_that_another_vcpu_runs() {
             tag: "two-vcpus".parse().unwrap(),
             image: TemplateImage::Named("tiny".to_owned()),
             size: MachineSize::new(ByteCount::from_mib(128), 2).unwrap(),
+            cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
         };

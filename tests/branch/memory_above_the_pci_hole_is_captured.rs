@@ -23,6 +23,7 @@ fn a_guest_with_memory_in_two_regions_has_all_of_it_in_the_child() {
             tag,
             image: forkd_engine::TemplateImage::Named("tiny".to_owned()),
             size: MachineSize::new(ByteCount::from_mib(3584), 2).unwrap(),
+            cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
         };

@@ -240,6 +240,9 @@ fn snapshots(forkd: &Forkd, id: &str) {
     let registry = forkd_testkit::Registry::good();
     let reference = registry.reference("team/b:v1");
     assert!(forkd.ok(&["push", "b", &reference]).starts_with(&reference));
+    assert_eq!(forkd.json(&["hub", "info", &reference])["tag"], "b");
+    let host = reference.split('/').next().unwrap();
+    assert_eq!(forkd.ok(&["-q", "hub", "search", host]), reference);
     assert_eq!(forkd.ok(&["pull", &reference, "--tag", "pulled"]), "pulled");
     forkd.ok(&["-q", "snapshot", "rm", "pulled"]);
     let key = forkd.ok(&["key"]);

@@ -19,6 +19,7 @@ mod every_route_is_asked_for_by_a_verb;
 mod exit_codes_tell_forkd_from_the_program;
 mod forkd;
 mod forks_of_e2b_programs_drop_nothing;
+mod guests_see_the_processor_of_their_template;
 mod images_do_what_their_users_need;
 mod internet;
 mod local_users_cannot_get_in_the_way;

@@ -81,6 +81,7 @@ fn programs_on_two_vcpus_wait_for_the_renewal_in_eight_children() {
             tag: "waits-on-two-vcpus".parse().unwrap(),
             image: TemplateImage::Named("python".to_owned()),
             size: MachineSize::new(ByteCount::from_mib(256), 2).unwrap(),
+            cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
         };

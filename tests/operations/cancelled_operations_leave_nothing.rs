@@ -56,6 +56,7 @@ async fn a_template_in_its_warm_up(lab: &Lab) {
         tag: tag("warm"),
         image: TemplateImage::Named("tiny".to_owned()),
         size: MachineSize::new(ByteCount::from_mib(128), 1).unwrap(),
+        cpu: forkd_types::CpuModel::Host,
         warm: vec!["/bin/sleep".to_owned(), "600".to_owned()],
         shared: false,
     };

@@ -50,6 +50,7 @@ impl Bench {
             tag: template.clone(),
             image: TemplateImage::Named("python".to_owned()),
             size: MachineSize::new(ByteCount::from_mib(256), 2).expect("a size"),
+            cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
         };

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use forkd_types::{BranchMode, ByteCount, MachineSize, MachineSizeError, SnapshotStatus, TagName};
+use forkd_types::{
+    BranchMode, ByteCount, CpuModel, MachineSize, MachineSizeError, SnapshotStatus, TagName,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -52,6 +54,10 @@ pub struct Snapshot {
     /// Virtual CPUs.
     #[serde(default)]
     pub vcpus: u32,
+    /// What guests see as their processor: `host` for all of it, or a level of x86-64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<CpuModel>)]
+    pub cpu: Option<Word<CpuModel>>,
     /// How the branch was taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BranchMode>)]
@@ -148,6 +154,11 @@ pub struct CreateSnapshot {
     /// Virtual CPUs.
     #[serde(default = "vcpus_default")]
     pub vcpus: u32,
+    /// What guests see as their processor: `host`, which is all of it, or a level of x86-64. A
+    /// snapshot of a level starts on other hosts that have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<CpuModel>)]
+    pub cpu: Option<Word<CpuModel>>,
     /// Program and arguments, run in the guest before the freeze.
     #[serde(default)]
     pub warm: Vec<String>,
@@ -190,6 +201,8 @@ pub struct CheckedCreateSnapshot {
     pub image: CheckedImage,
     /// Guest RAM and virtual CPUs.
     pub size: MachineSize,
+    /// What guests see as their processor.
+    pub cpu: CpuModel,
 }
 
 impl CreateSnapshot {
@@ -204,6 +217,7 @@ impl CreateSnapshot {
             rootfs: None,
             mem_size_mib: mem_size_mib_default(),
             vcpus: vcpus_default(),
+            cpu: None,
             warm: Vec::new(),
             wait: yes(),
             shared: false,
@@ -249,7 +263,11 @@ impl CreateSnapshot {
             return Err(FieldError::new("warm", "the program's name is empty"));
         }
         self.warm.iter().try_for_each(|text| no_zero_byte("warm", text))?;
-        Ok(CheckedCreateSnapshot { tag, image, size })
+        let cpu = match &self.cpu {
+            Some(word) => word.as_str().parse().map_err(|error| FieldError::new("cpu", error))?,
+            None => CpuModel::default(),
+        };
+        Ok(CheckedCreateSnapshot { tag, image, size, cpu })
     }
 }
 

@@ -125,6 +125,7 @@ pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot, reader: &Owner) -> Snap
         image: snapshot.image,
         mem_size_mib: snapshot.memory.get() >> 20,
         vcpus: snapshot.vcpus,
+        cpu: Some(snapshot.cpu.into()),
         error: snapshot.error,
         ..Snapshot::default()
     };
@@ -336,6 +337,7 @@ mod tests {
             operation: None,
             image: "python".to_owned(),
             memory: ByteCount::from_mib(256),
+            cpu: forkd_types::CpuModel::V2,
             vcpus: 1,
             branch: Some(BranchReport {
                 mode,

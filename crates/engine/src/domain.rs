@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use forkd_types::network::{Alias, NetworkName, NetworkPolicy};
 use forkd_types::{
-    AtEnd, BranchMode, BranchPhase, ByteCount, Isolation, MachineSize, OperationId, Owner,
-    PhaseTimes, SandboxId, SandboxState, SnapshotStatus, SnapshotTag, StartPhase,
+    AtEnd, BranchMode, BranchPhase, ByteCount, CpuModel, Isolation, MachineSize, OperationId,
+    Owner, PhaseTimes, SandboxId, SandboxState, SnapshotStatus, SnapshotTag, StartPhase,
 };
 use forkd_vmm::CgroupLimits;
 
@@ -43,6 +43,8 @@ pub struct TemplateRequest {
     pub image: TemplateImage,
     /// Guest RAM and virtual CPUs.
     pub size: MachineSize,
+    /// What guests see as their processor.
+    pub cpu: CpuModel,
     /// Program run in the guest before the freeze; empty for none. A non-zero exit fails the build.
     pub warm: Vec<String>,
     /// Whether all may look at it and start from it. For admins alone.
@@ -74,6 +76,8 @@ pub struct Snapshot {
     pub memory: ByteCount,
     /// Virtual CPUs.
     pub vcpus: u32,
+    /// What guests see as their processor.
+    pub cpu: CpuModel,
     /// Figures of the branch that made it; none for a template.
     pub branch: Option<BranchReport>,
     /// Why it failed.

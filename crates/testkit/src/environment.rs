@@ -215,6 +215,7 @@ impl Lab {
             tag: tag.clone(),
             image: TemplateImage::Named(image.to_owned()),
             size: MachineSize::new(ByteCount::from_mib(mebibytes), 1).expect("a size"),
+            cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
         };

@@ -109,6 +109,7 @@ impl Lab {
         let program = config.qemu.clone().unwrap_or_else(|| qemu::default_program(accelerator));
         let spec = VmSpec {
             accelerator,
+            cpu: forkd_types::CpuModel::Host,
             memory: ByteCount::from_mib(128),
             vcpus: 1,
             boot: BootSource {

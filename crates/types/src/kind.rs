@@ -1,6 +1,8 @@
 //! Kinds of things that are told of over the wire.
 
-use crate::name::named;
+use std::str::FromStr;
+
+use crate::name::{Named as _, named};
 
 named! {
     /// What an operation does.
@@ -47,6 +49,31 @@ impl Accelerator {
             Self::Kvm => true,
             Self::Tcg => false,
         }
+    }
+}
+
+named! {
+    /// What guests see as their processor. Snapshots start where it is the same.
+    CpuModel or Host {
+        /// All that the host's processor has, or all that can be emulated.
+        Host = "host",
+        /// x86-64-v2, as the psABI defines it: processors since about 2009.
+        V2 = "x86-64-v2",
+        /// x86-64-v3: those since about 2015, with AVX2.
+        V3 = "x86-64-v3",
+    }
+}
+
+/// A word that is no CPU model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a CPU model: use `host`, `x86-64-v2` or `x86-64-v3`")]
+pub struct UnknownCpuModel(String);
+
+impl FromStr for CpuModel {
+    type Err = UnknownCpuModel;
+
+    fn from_str(word: &str) -> Result<Self, UnknownCpuModel> {
+        Self::from_name(word).ok_or_else(|| UnknownCpuModel(word.chars().take(32).collect()))
     }
 }
 

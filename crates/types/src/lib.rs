@@ -31,7 +31,8 @@ pub use digest::{BadDigest, Digest};
 pub use histogram::TimeHistogram;
 pub use id::{IdError, LayerId, OperationId, OverlayId, ProcessId, SandboxId};
 pub use kind::{
-    Accelerator, EventType, FileKind, FlowOutcome, Isolation, OperationKind, StandbyStatus,
+    Accelerator, CpuModel, EventType, FileKind, FlowOutcome, Isolation, OperationKind,
+    StandbyStatus, UnknownCpuModel,
 };
 pub use machine::{MachineSize, MachineSizeError};
 pub use name::Named;

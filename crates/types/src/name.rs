@@ -109,6 +109,7 @@ mod tests {
         check::<OperationState>();
         check::<OperationKind>();
         check::<Accelerator>();
+        check::<CpuModel>();
         check::<ProcessState>();
         check::<FileKind>();
         check::<BranchMode>();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forkd_launcher::Launcher;
-use forkd_types::{Accelerator, ByteCount, Isolation, limit::Deadlines};
+use forkd_types::{Accelerator, ByteCount, CpuModel, Isolation, limit::Deadlines};
 use serde::{Deserialize, Serialize};
 
 use crate::VmmCgroup;
@@ -184,6 +184,8 @@ impl Jail {
 pub struct VmSpec {
     /// What executes the guest.
     pub accelerator: Accelerator,
+    /// What the guest sees as its processor.
+    pub cpu: CpuModel,
     /// Size of guest RAM.
     pub memory: ByteCount,
     /// Number of virtual CPUs.

@@ -13,4 +13,4 @@ pub(crate) use daemon::{Maxima, Places};
 pub(crate) use e2b::E2b;
 pub(crate) use global::Global;
 pub(crate) use network::Network;
-pub(crate) use words::{branch_mode, key_value, one_of};
+pub(crate) use words::{branch_mode, cpu_model, key_value, one_of};

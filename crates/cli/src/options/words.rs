@@ -4,7 +4,7 @@ use std::error::Error;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use forkd_types::BranchMode;
+use forkd_types::{BranchMode, CpuModel};
 
 /// Takes one of these words, each with what it means. The type knows how to read them.
 pub(crate) fn one_of<T>(
@@ -23,6 +23,15 @@ pub(crate) fn branch_mode() -> impl TypedValueParser<Value = BranchMode> {
         (BranchMode::Live.name(), "Pages that changed, while the guest runs"),
         (BranchMode::Diff.name(), "Pages that changed, while the guest is paused"),
         (BranchMode::Full.name(), "All pages, while the guest is paused"),
+    ])
+}
+
+/// Takes the name of a CPU model.
+pub(crate) fn cpu_model() -> impl TypedValueParser<Value = CpuModel> {
+    one_of(&[
+        (CpuModel::Host.name(), "All that the host has; for snapshots that stay on such hosts"),
+        (CpuModel::V2.name(), "What processors have since about 2009"),
+        (CpuModel::V3.name(), "What they have since about 2015, with AVX2"),
     ])
 }
 

@@ -2,12 +2,13 @@
 
 use clap::Subcommand;
 use forkd_api::CreateSnapshot;
+use forkd_types::CpuModel;
 
 use crate::console::output;
 use crate::console::report::Hinted;
 use crate::daemon::connect;
 use crate::follow;
-use crate::options::Global;
+use crate::options::{Global, cpu_model};
 use crate::start;
 
 /// Build templates: snapshots to start from
@@ -48,6 +49,10 @@ struct Build {
     /// Virtual CPUs
     #[arg(long, value_name = "N", default_value_t = 1)]
     vcpus: u32,
+    /// What guests see as their processor: all of it, or a level of x86-64, which other hosts with
+    /// that level have too
+    #[arg(long, value_name = "MODEL", default_value_t, value_parser = cpu_model())]
+    cpu: CpuModel,
     /// Run this command in the guest before the freeze; it is split as a shell does, but no shell
     /// interprets it
     #[arg(long, value_name = "CMD")]
@@ -86,6 +91,7 @@ fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
     Ok(CreateSnapshot {
         mem_size_mib: build.mem_size_mib,
         vcpus: build.vcpus,
+        cpu: (build.cpu != CpuModel::Host).then(|| build.cpu.into()),
         warm,
         wait: !build.no_wait,
         shared: build.shared,
@@ -104,6 +110,7 @@ mod tests {
             tag: "py".into(),
             mem_size_mib: 256,
             vcpus: 2,
+            cpu: CpuModel::Host,
             warm: warm.map(Into::into),
             shared: false,
             no_wait: false,

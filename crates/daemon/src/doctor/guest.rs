@@ -122,6 +122,7 @@ async fn story(
         tag: tag.clone(),
         image: TemplateImage::Named(image),
         size,
+        cpu: forkd_types::CpuModel::Host,
         warm: Vec::new(),
         shared: false,
     };

@@ -56,6 +56,7 @@ pub(crate) async fn create(
             CheckedImage::Reference(reference) => TemplateImage::Reference(reference),
         },
         size: checked.size,
+        cpu: checked.cpu,
         warm: body.warm,
         shared: body.shared,
     };

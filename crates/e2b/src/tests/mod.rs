@@ -71,6 +71,7 @@ async fn build(engine: &Engine, name: &str, shared: Shared) {
         tag: name.parse().unwrap(),
         image: TemplateImage::Named(fake::IMAGE.to_owned()),
         size: MachineSize::new(ByteCount::from_mib(64), 1).unwrap(),
+        cpu: forkd_types::CpuModel::Host,
         warm: Vec::new(),
         shared: shared == Shared::Yes,
     };

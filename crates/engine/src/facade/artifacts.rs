@@ -43,8 +43,8 @@ impl Engine {
         if request.trust == Trust::Once {
             self.require_admin("importing what an unknown key has signed")?;
         }
-        let (caller, machine) = (self.caller.clone(), self.lifecycle.host.artifact_machine());
-        let tag = self.snapshots.import(request, caller, machine, source).await?;
+        let (caller, machines) = (self.caller.clone(), self.lifecycle.host.artifact_machines());
+        let tag = self.snapshots.import(request, caller, machines, source).await?;
         self.snapshot(&tag)
     }
 
@@ -81,8 +81,8 @@ impl Engine {
     ) -> Result<Snapshot, EngineError> {
         self.require_admin("pulling from a registry")?;
         let from = reference_of(reference)?;
-        let (caller, machine) = (self.caller.clone(), self.lifecycle.host.artifact_machine());
-        let tag = self.snapshots.pull(request, from, caller, machine).await?;
+        let (caller, machines) = (self.caller.clone(), self.lifecycle.host.artifact_machines());
+        let tag = self.snapshots.pull(request, from, caller, machines).await?;
         self.snapshot(&tag)
     }
 
@@ -95,8 +95,8 @@ impl Engine {
     pub async fn hub_snapshot(&self, reference: &str) -> Result<HubSnapshot, EngineError> {
         self.require_admin("looking into a registry")?;
         let from = reference_of(reference)?;
-        let machine = self.lifecycle.host.artifact_machine();
-        self.snapshots.hub_snapshot(&from, &machine).await
+        let machines = self.lifecycle.host.artifact_machines();
+        self.snapshots.hub_snapshot(&from, &machines).await
     }
 
     /// The snapshots in the registry at `host`, in repositories with `term` in their name.
@@ -113,7 +113,8 @@ impl Engine {
     fn label(&self, row: &SnapshotRow) -> Label {
         let ancestors = self.ancestors_of(row.manifest.parent_tag.clone());
         let ancestors = ancestors.iter().map(|tag| tag.shown_to(tag.owner())).collect();
-        let machine = self.lifecycle.host.artifact_machine();
+        let machines = self.lifecycle.host.artifact_machines();
+        let machine = machines.of(&row.manifest.machine.cpu_model).clone();
         Label { ancestors, machine, owner: self.caller.owner().clone() }
     }
 

@@ -70,11 +70,24 @@ pub async fn open(
     driver: &Arc<FakeDriver>,
     ports: &Arc<Ports>,
 ) -> Result<Engine, EngineError> {
+    open_on(config, "none", driver, ports).await
+}
+
+/// The same on a host whose processor guests see as `cpu_model`.
+///
+/// # Errors
+/// See [`Engine::open`].
+pub async fn open_on(
+    config: &EngineConfig,
+    cpu_model: &str,
+    driver: &Arc<FakeDriver>,
+    ports: &Arc<Ports>,
+) -> Result<Engine, EngineError> {
     let files = open_directories(config)?;
     let identity = MachineIdentity {
         vmm_version: "fake".to_owned(),
         accelerator: "tcg".to_owned(),
-        cpu_model: "none".to_owned(),
+        cpu_model: cpu_model.to_owned(),
     };
     let driver = Arc::clone(driver) as _;
     let (accelerator, isolation) = (Accelerator::Tcg, Isolation::None);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forkd_store::{MachineIdentity, private_directory};
-use forkd_types::{Accelerator, ByteCount, Isolation, SandboxId};
+use forkd_types::{Accelerator, ByteCount, CpuModel, Isolation, SandboxId};
 use forkd_vmm::{Abilities, Driver, Jail, RamBacking, Start, VmSpec, VmmError, VmmTools, qemu};
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,7 @@ pub(super) async fn choose(config: &EngineConfig) -> Result<Chosen, EngineError>
     let identity = MachineIdentity {
         vmm_version,
         accelerator: accelerator.name().to_owned(),
-        cpu_model: qemu::cpu_model(accelerator).to_owned(),
+        cpu_model: qemu::cpu_model(accelerator, CpuModel::Host).to_owned(),
     };
     let users = users_of(&tools);
     let driver = Arc::new(qemu::Qemu::new(tools));
@@ -151,6 +151,7 @@ async fn boot(config: &EngineConfig, image: &str) -> Result<Duration, EngineErro
     let confinement = confiner.confinement(&id, limits, None, jail);
     let spec = VmSpec {
         accelerator: kvm,
+        cpu: CpuModel::Host,
         memory: PROBE_MEMORY,
         vcpus: PROBE_VCPUS,
         boot: image.boot,

@@ -47,6 +47,6 @@ pub(crate) use isolation::OF_NO_SANDBOX;
 pub(crate) use isolation::Users;
 pub(crate) use memory::is_short_of_memory;
 pub use memory::{MEMORY_COMFORTABLE, available_memory};
-pub(crate) use state::Host;
+pub(crate) use state::{ArtifactMachines, Host};
 pub(crate) use vmm_memory::VmmMemories;
 pub use vmm_memory::VmmMemory;

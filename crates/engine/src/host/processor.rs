@@ -9,21 +9,32 @@ use sha2::{Digest as _, Sha256};
 const NAMED: [&str; 4] = ["vendor_id", "cpu family", "model", "stepping"];
 const FLAGS: &str = "flags";
 
+/// Who made the processor of this host; none where the kernel does not tell.
+pub(super) fn vendor() -> Option<String> {
+    vendor_in(&fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+fn vendor_in(text: &str) -> Option<String> {
+    let [vendor, ..] = NAMED;
+    Some(format!("{vendor} {}", field(text, vendor)?))
+}
+
 /// The processor of this host in one line; none where the kernel does not tell.
 pub(super) fn describe() -> Option<String> {
     describe_text(&fs::read_to_string("/proc/cpuinfo").ok()?)
 }
 
 fn describe_text(text: &str) -> Option<String> {
-    let field = |name: &str| {
-        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-        let found = lines.find(|(key, _)| key.trim() == name);
-        found.map(|(_, value)| value.trim().to_owned())
-    };
     let named: Option<Vec<_>> =
-        NAMED.iter().map(|name| field(name).map(|value| format!("{name} {value}"))).collect();
-    let flags = hex::encode(Sha256::digest(field(FLAGS)?));
+        NAMED.iter().map(|name| field(text, name).map(|it| format!("{name} {it}"))).collect();
+    let flags = hex::encode(Sha256::digest(field(text, FLAGS)?));
     Some(format!("{}, {FLAGS} {}", named?.join(", "), &flags[..16]))
+}
+
+fn field(text: &str, name: &str) -> Option<String> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let found = lines.find(|(key, _)| key.trim() == name);
+    found.map(|(_, value)| value.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -42,5 +53,6 @@ mod tests {
         assert!(one.starts_with("vendor_id GenuineIntel, cpu family 6, model 85, "), "{one}");
         assert_ne!(describe_text(&text("fpu avx avx2")).unwrap(), one);
         assert_eq!(describe_text("model: 85"), None);
+        assert_eq!(vendor_in(&text("fpu")).unwrap(), "vendor_id GenuineIntel");
     }
 }

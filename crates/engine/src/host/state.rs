@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forkd_artifact::Machine;
 use forkd_store::{MachineIdentity, SnapshotRow, StoreFiles};
 use forkd_types::limit::{self, Deadlines};
-use forkd_types::{Accelerator, ByteCount, Isolation, SandboxId};
+use forkd_types::{Accelerator, ByteCount, CpuModel, Isolation, SandboxId};
 use forkd_vmm::{CgroupLimits, Confinement, Driver, Jail, qemu};
 use tokio::sync::Semaphore;
 
@@ -34,6 +34,18 @@ pub(crate) struct Host {
     pub(crate) users: Users,
     /// Bounds how many children load at the same time.
     pub(crate) starting: Semaphore,
+}
+
+/// This host as artifacts see it, for each processor that a guest may see.
+pub(crate) struct ArtifactMachines(Vec<Machine>);
+
+impl ArtifactMachines {
+    /// For guests whose processor is, in QEMU's words, `cpu_model`.
+    pub(crate) fn of(&self, cpu_model: &str) -> &Machine {
+        let known = self.0.iter().find(|machine| machine.vmm.cpu_model == cpu_model);
+        // Then it fits none, and is compared with what most have.
+        known.unwrap_or(&self.0[0])
+    }
 }
 
 impl Host {
@@ -83,30 +95,47 @@ impl Host {
         jail(self.isolation, self.users.of_vmm(id), all)
     }
 
+    /// What device state of a guest with this processor is bound to here.
+    pub(crate) fn machine_with(&self, cpu: CpuModel) -> MachineIdentity {
+        match cpu {
+            // As it was found when the host was opened.
+            CpuModel::Host => self.machine.clone(),
+            CpuModel::V2 | CpuModel::V3 => MachineIdentity {
+                cpu_model: qemu::cpu_model(self.accelerator, cpu).to_owned(),
+                ..self.machine.clone()
+            },
+        }
+    }
+
     /// What an artifact of this host needs of another, and the reverse.
-    pub(crate) fn artifact_machine(&self) -> Machine {
-        Machine {
-            vmm: self.machine.clone(),
+    pub(crate) fn artifact_machines(&self) -> ArtifactMachines {
+        let machine = |cpu| Machine {
+            vmm: self.machine_with(cpu),
             machine_type: qemu::MACHINE.to_owned(),
-            // An emulated processor is the same everywhere.
-            host_cpu: match self.accelerator {
-                Accelerator::Kvm => processor::describe(),
-                Accelerator::Tcg => None,
+            host_cpu: match (self.accelerator, cpu) {
+                // An emulated processor is the same everywhere.
+                (Accelerator::Tcg, _) => None,
+                (Accelerator::Kvm, CpuModel::Host) => processor::describe(),
+                // QEMU gives every guest on KVM the vendor of its host.
+                (Accelerator::Kvm, CpuModel::V2 | CpuModel::V3) => processor::vendor(),
             },
             network_device: true,
             gateway_certificate: None,
-        }
+        };
+        ArtifactMachines(CpuModel::ALL.iter().map(|cpu| machine(*cpu)).collect())
     }
 
     /// Device state fits only the machine that it was saved on.
     pub(crate) fn require_compatible(&self, row: &SnapshotRow) -> Result<(), EngineError> {
-        if row.manifest.machine == self.machine {
+        let cpu = qemu::cpu_model_of(&row.manifest.machine.cpu_model);
+        let here = self.machine_with(cpu);
+        if row.manifest.machine == here {
             return Ok(());
         }
         Err(EngineError::Incompatible {
             tag: row.tag.clone(),
             made_with: row.manifest.machine.to_string(),
-            running: self.machine.to_string(),
+            running: here.to_string(),
         })
     }
 }

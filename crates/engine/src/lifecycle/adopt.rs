@@ -16,7 +16,7 @@ use forkd_store::SandboxRow;
 use forkd_types::network::GUEST_IPV4;
 use forkd_types::{ByteCount, Isolation, OverlayId, PhaseTimes, SandboxState, limit};
 use forkd_vmm::{
-    CgroupLimits, Confinement, Disk, Jail, RamBacking, RunState, Start, Vm, VmSpec, VmmError,
+    CgroupLimits, Confinement, Disk, Jail, RamBacking, RunState, Start, Vm, VmSpec, VmmError, qemu,
 };
 use rustix::process::Pid;
 
@@ -137,6 +137,7 @@ impl Lifecycle {
         let files = &self.snapshots.files;
         let spec = VmSpec {
             accelerator: record.accelerator,
+            cpu: qemu::cpu_model_of(&record.origin.machine.cpu_model),
             memory: record.origin.memory,
             vcpus: record.origin.vcpus,
             boot: record.boot,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use forkd_store::{FileSet, SnapshotManifest, SnapshotRow};
 use forkd_types::{ByteCount, OverlayId, PhaseClock, SandboxId, StartPhase, limit};
-use forkd_vmm::{Confinement, Disk, Greeting, MappedRun, RamBacking, Start, Vm, VmSpec};
+use forkd_vmm::{Confinement, Disk, Greeting, MappedRun, RamBacking, Start, Vm, VmSpec, qemu};
 
 use super::Lifecycle;
 use crate::background::{blocking, turn};
@@ -28,9 +28,11 @@ impl Lifecycle {
         options: &SandboxOptions,
     ) -> Result<Shape, EngineError> {
         let SnapshotManifest { memory, vcpus, network_device, .. } = row.manifest;
+        let cpu_model = row.manifest.machine.cpu_model.clone();
         let (snapshots, row) = (Arc::clone(&self.snapshots), row.clone());
         let image = blocking(move || snapshots.image_of(&row)).await??;
         Ok(Shape {
+            cpu: qemu::cpu_model_of(&cpu_model),
             memory,
             vcpus,
             image: image.name,
@@ -56,6 +58,7 @@ impl Lifecycle {
         let overlays = self.sandboxes.overlay_paths(overlays);
         Ok(VmSpec {
             accelerator: self.host.accelerator,
+            cpu: shape.cpu,
             memory: shape.memory,
             vcpus: shape.vcpus,
             boot: shape.boot.clone(),

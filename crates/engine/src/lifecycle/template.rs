@@ -54,7 +54,7 @@ impl Lifecycle {
             overlay_checksums: BTreeMap::new(),
             device_state: None,
             contents: forkd_store::KnownContents::default(),
-            machine: self.host.machine.clone(),
+            machine: self.host.machine_with(request.cpu),
             network_device: true,
             gateway_certificate: None,
             parent_tag: None,
@@ -189,6 +189,7 @@ impl Lifecycle {
         let file_max = confinement.file_max.map(|max| max.max(request.size.memory()));
         Ok(VmSpec {
             accelerator: self.host.accelerator,
+            cpu: request.cpu,
             memory: request.size.memory(),
             vcpus: request.size.vcpus(),
             ram: RamBacking::File(ram),

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use forkd_store::{FileSet, SnapshotRow};
-use forkd_types::{ByteCount, SnapshotTag};
+use forkd_types::{ByteCount, CpuModel, SnapshotTag};
 use forkd_vmm::{BootSource, CgroupLimits};
 
 /// For how long after a start another one like it is reckoned with.
@@ -26,6 +26,7 @@ const REQUESTS_REMEMBERED: usize = 4;
 /// each VMM of its shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shape {
+    pub(crate) cpu: CpuModel,
     pub(crate) memory: ByteCount,
     pub(crate) vcpus: u32,
     pub(crate) image: String,
@@ -240,6 +241,7 @@ mod tests {
         let boot =
             BootSource { kernel: "k".into(), initramfs: "i".into(), command_line: String::new() };
         Shape {
+            cpu: CpuModel::Host,
             memory: ByteCount::from_mib(64),
             vcpus,
             image: "i".to_owned(),

@@ -9,6 +9,7 @@ use forkd_store::{
     InheritedLimits, Registry, SnapshotFigures, SnapshotManifest, SnapshotRow, StoreError,
 };
 use forkd_types::{LifeCycle as _, OperationId, SnapshotStatus, SnapshotTag};
+use forkd_vmm::qemu;
 use tokio::sync::Notify;
 
 use super::figures::from_figures;
@@ -81,6 +82,7 @@ impl Catalog {
             image: row.manifest.image,
             memory: row.manifest.memory,
             vcpus: row.manifest.vcpus,
+            cpu: qemu::cpu_model_of(&row.manifest.machine.cpu_model),
             memory_layer: branch.as_ref().map_or(row.manifest.memory, |report| report.stored),
             branch,
             error: row.error,

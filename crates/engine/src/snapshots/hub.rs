@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forkd_artifact::{
-    ArtifactError, ArtifactManifest, Chunk, Documents, Incoming, Machine, Named, PublicKey,
-    SignedArtifact,
+    ArtifactError, ArtifactManifest, Chunk, Documents, Incoming, Named, PublicKey, SignedArtifact,
 };
 use forkd_oci::{Catalog, Digest, OciError, RegistryReference, Repository};
 
 use super::Snapshots;
 use super::import::refused;
+use crate::host::ArtifactMachines;
 use crate::{EngineError, describe};
 
 /// Manifests that one search looks at.
@@ -72,11 +72,11 @@ pub struct HubListing {
 }
 
 impl Snapshots {
-    /// Looks at what `from` names, for a host that is `machine`.
+    /// Looks at what `from` names, for a host that is one of `machines`.
     pub(crate) async fn hub_snapshot(
         &self,
         from: &RegistryReference,
-        machine: &Machine,
+        machines: &ArtifactMachines,
     ) -> Result<HubSnapshot, EngineError> {
         let failed = |error| failed(from.to_string(), error);
         let repository = Repository::to_pull(from).map_err(failed)?;
@@ -100,7 +100,7 @@ impl Snapshots {
         };
         let unpacked = signed.unpack().map_err(refused)?;
         let manifest = unpacked.manifest().clone();
-        let unfit = self.fit(&manifest, machine).err().map(|error| describe(&error));
+        let unfit = self.fit(&manifest, machines).err().map(|error| describe(&error));
         let reference = RegistryReference { digest: Some(digest), ..from.clone() };
         let reference = reference.to_string();
         Ok(HubSnapshot { reference, manifest, key, signer, bytes: named.bytes, unfit })

@@ -25,6 +25,7 @@ use super::catalog::Inherited;
 use super::export::Told;
 use super::registry;
 use crate::background::{blocking, turn};
+use crate::host::ArtifactMachines;
 use crate::network::InheritedNetwork;
 use crate::operation::{OperationKind, Running, Subject};
 use crate::{Caller, EngineError, describe};
@@ -58,17 +59,17 @@ pub(super) struct Admitted<C> {
 }
 
 impl Snapshots {
-    /// Makes a snapshot of a file, for `caller`, on a host that is `machine`.
+    /// Makes a snapshot of a file, for `caller`, on a host that is one of `machines`.
     pub(crate) async fn import(
         self: &Arc<Self>,
         request: ImportRequest,
         caller: Caller,
-        machine: Machine,
+        machines: ArtifactMachines,
         source: impl Read + Send + 'static,
     ) -> Result<SnapshotTag, EngineError> {
         let _turn = turn(&self.importing).await?;
         let snapshots = Arc::clone(self);
-        let import = move || snapshots.import_blocking(&request, &caller, &machine, source);
+        let import = move || snapshots.import_blocking(&request, &caller, &machines, source);
         let tag = blocking(import).await??;
         self.publish_in_background(&tag);
         Ok(tag)
@@ -78,11 +79,11 @@ impl Snapshots {
         &self,
         request: &ImportRequest,
         caller: &Caller,
-        machine: &Machine,
+        machines: &ArtifactMachines,
         source: impl Read,
     ) -> Result<SnapshotTag, EngineError> {
         let id = OperationId::random();
-        let admitted = self.admit(request, caller, machine, FileReader::new(source), &id)?;
+        let admitted = self.admit(request, caller, machines, FileReader::new(source), &id)?;
         let subject = Subject::of_snapshot(&admitted.tag);
         let operation = self.operations.start(id, OperationKind::Import, subject);
         let span = tracing::info_span!("import", operation = %operation.id());
@@ -97,7 +98,7 @@ impl Snapshots {
         &self,
         request: &ImportRequest,
         caller: &Caller,
-        machine: &Machine,
+        machines: &ArtifactMachines,
         carrier: C,
         id: &OperationId,
     ) -> Result<Admitted<C>, EngineError> {
@@ -112,7 +113,7 @@ impl Snapshots {
         }
         let unpacked = signed.unpack().map_err(refused)?;
         let artifact = unpacked.manifest();
-        let manifest = self.fit(artifact, machine)?;
+        let manifest = self.fit(artifact, machines)?;
         let tag = match &request.tag {
             Some(tag) => tag.clone(),
             None => named(artifact, caller)?,
@@ -153,9 +154,10 @@ impl Snapshots {
     pub(super) fn fit(
         &self,
         artifact: &ArtifactManifest,
-        here: &Machine,
+        machines: &ArtifactMachines,
     ) -> Result<SnapshotManifest, EngineError> {
         let (vmm, needs) = (&artifact.machine.vmm, &artifact.machine);
+        let here = machines.of(&vmm.cpu_model);
         let none = "none that is known".to_owned();
         let cpu = |machine: &Machine| machine.host_cpu.clone().unwrap_or_else(|| none.clone());
         for (what, needed, found) in [

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use forkd_artifact::Machine;
 use forkd_oci::RegistryReference;
 use forkd_store::SnapshotRow;
 use forkd_types::{OperationId, SnapshotTag};
@@ -16,6 +15,7 @@ use super::export::{Label, Told, failed};
 use super::registry::{Pushed, RegistryReader, RegistryWriter};
 use super::{ImportRequest, Snapshots};
 use crate::background::{blocking, turn};
+use crate::host::ArtifactMachines;
 use crate::operation::{OperationKind, Running, Subject};
 use crate::{Caller, EngineError};
 
@@ -51,13 +51,13 @@ impl Snapshots {
         pushed
     }
 
-    /// Makes a snapshot, for `caller`, of what `from` names, on a host that is `machine`.
+    /// Makes a snapshot, for `caller`, of what `from` names, on a host that is one of `machines`.
     pub(crate) async fn pull(
         self: &Arc<Self>,
         request: ImportRequest,
         from: RegistryReference,
         caller: Caller,
-        machine: Machine,
+        machines: ArtifactMachines,
     ) -> Result<SnapshotTag, EngineError> {
         let subject = match &request.tag {
             Some(tag) => {
@@ -74,7 +74,7 @@ impl Snapshots {
             let _turn = operation.unless_cancelled(turn(&self.importing)).await??;
             let (snapshots, running) = (Arc::clone(self), Arc::clone(&operation));
             let pull =
-                move || snapshots.pull_blocking(&request, &from, &caller, &machine, &running);
+                move || snapshots.pull_blocking(&request, &from, &caller, &machines, &running);
             blocking(pull).await?
         };
         let pulled = work.instrument(span).await;
@@ -88,12 +88,12 @@ impl Snapshots {
         request: &ImportRequest,
         from: &RegistryReference,
         caller: &Caller,
-        machine: &Machine,
+        machines: &ArtifactMachines,
         operation: &Arc<Running>,
     ) -> Result<SnapshotTag, EngineError> {
         operation.step("read manifest");
         let reader = RegistryReader::new(from, operation)?;
-        let admitted = self.admit(request, caller, machine, reader, operation.id())?;
+        let admitted = self.admit(request, caller, machines, reader, operation.id())?;
         self.take_in(admitted, operation)
     }
 }

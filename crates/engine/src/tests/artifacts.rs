@@ -1,14 +1,17 @@
 //! Snapshots as files: out of one engine and into another.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use forkd_types::{ByteCount, OperationState, Owner, SnapshotStatus, limit};
+use forkd_types::{Accelerator, ByteCount, CpuModel, OperationState, Owner, SnapshotStatus, limit};
+use forkd_vmm::qemu;
 use tokio::task::JoinHandle;
 
-use super::fixture::{Fixture, Wishes, request, tag};
+use super::fixture::{Fixture, Wishes, request, tag, template};
 use crate::{
-    Caller, Engine, EngineError, ImportRequest, Limits, OperationKind, OwnerLimits, Role, Trust,
+    Caller, Engine, EngineError, ImportRequest, Limits, NoProgress, OperationKind, OwnerLimits,
+    Role, TemplateRequest, Trust,
 };
 
 async fn export(engine: &Engine, name: &str) -> Vec<u8> {
@@ -282,4 +285,29 @@ async fn an_import_counts_for_its_owner() {
     let refused = lab.engine.import_snapshot(once, io::Cursor::new(file)).await.unwrap_err();
     assert!(matches!(refused, EngineError::LimitReached { .. }), "{refused}");
     assert!(lab.engine.snapshot(&tag("c")).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_of_a_level_starts_on_another_processor_and_that_of_a_whole_one_does_not() {
+    let [here, there] = ["old", "new"]
+        .map(|cpu_model| Fixture::with(Wishes { cpu_model: Some(cpu_model), ..Wishes::default() }));
+    let (here, there) = (here.await, there.await);
+    let request = TemplateRequest { cpu: CpuModel::V2, ..template("level") };
+    here.engine.build_template(request, Arc::new(NoProgress)).await.unwrap();
+    let [whole, level] = [export(&here.engine, "t").await, export(&here.engine, "level").await];
+    there
+        .engine
+        .trust_key("here".to_owned(), here.engine.signing_key().await.unwrap())
+        .await
+        .unwrap();
+    let refused = import(&there.engine, "copy", &whole).await.unwrap_err().to_string();
+    assert!(refused.contains("CPU model `old`, here it is `new`"), "{refused}");
+    import(&there.engine, "copy", &level).await.unwrap();
+    assert_eq!(there.engine.snapshot(&tag("copy")).unwrap().cpu, CpuModel::V2);
+    let child = there.engine.fork(&tag("copy"), 1).await.unwrap().remove(0);
+    there.engine.branch(&child.id, super::fixture::request("more")).await.unwrap();
+    let branch = there.engine.snapshot(&tag("more")).unwrap();
+    assert_eq!(branch.cpu, CpuModel::V2, "a branch has the processor of its source");
+    let words = qemu::cpu_model(Accelerator::Tcg, CpuModel::V2);
+    assert!(words.contains("enforce") && words.contains("sse4.2") && !words.contains("avx"));
 }

@@ -80,6 +80,8 @@ pub(super) struct Wishes {
     pub(super) probe: Option<Arc<dyn BranchProbe>>,
     /// Guests have a disk of this size.
     pub(super) disk: Option<ByteCount>,
+    /// What guests see as the host's processor.
+    pub(super) cpu_model: Option<&'static str>,
 }
 
 impl Fixture {
@@ -99,7 +101,8 @@ impl Fixture {
         let served = Arc::clone(&guests);
         let driver = FakeDriver::new(move |port| fake::serve(&served, &port));
         let ports = Arc::new(Ports::default());
-        let engine = fake::open(&config, &driver, &ports).await.unwrap();
+        let cpu_model = wishes.cpu_model.unwrap_or("none");
+        let engine = fake::open_on(&config, cpu_model, &driver, &ports).await.unwrap();
         engine.build_template(template("t"), Arc::new(NoProgress)).await.unwrap();
         Self { engine, driver, guests, ports, config, _directory: directory }
     }
@@ -191,7 +194,8 @@ pub(super) fn tag(name: &str) -> SnapshotTag {
 pub(super) fn template(name: &str) -> TemplateRequest {
     let (tag, image) = (tag(name), TemplateImage::Named(IMAGE.to_owned()));
     let size = MachineSize::new(MEMORY, 1).unwrap();
-    TemplateRequest { tag, image, size, warm: Vec::new(), shared: false }
+    let cpu = forkd_types::CpuModel::Host;
+    TemplateRequest { tag, image, size, cpu, warm: Vec::new(), shared: false }
 }
 
 pub(super) fn request(name: &str) -> BranchRequest {

@@ -156,6 +156,7 @@ mod tests {
     fn spec(directory: &Path) -> VmSpec {
         VmSpec {
             accelerator: Accelerator::Tcg,
+            cpu: forkd_types::CpuModel::Host,
             memory: ByteCount::from_mib(64),
             vcpus: 1,
             boot: BootSource {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use forkd_types::{Accelerator, network};
+use forkd_types::{Accelerator, CpuModel, network};
 use qapi::qmp;
 use serde_json::json;
 
@@ -37,13 +37,31 @@ pub const MACHINE: &str = "microvm,memory-backend=ram,suppress-vmdesc=on";
 /// The block node of the base image.
 pub(crate) const BASE_NODE: &str = "base";
 
-/// The CPU model under `accelerator`. Device state is bound to it. Five-level paging is off because
-/// emulating it makes every page walk longer and no guest here needs 57-bit addresses.
+/// The levels of x86-64 as its psABI (section 3.1.1) defines them, over the model that has no more
+/// than x86-64 itself. A host that lacks any of it starts no VMM.
+const LEVEL_2: &str = "qemu64,enforce,+lahf-lm,+popcnt,+sse4.1,+sse4.2,+ssse3";
+const LEVEL_3: &str = "qemu64,enforce,+lahf-lm,+popcnt,+sse4.1,+sse4.2,+ssse3,\
+                       +abm,+avx,+avx2,+bmi1,+bmi2,+f16c,+fma,+movbe,+xsave";
+
+/// The CPU model under `accelerator`, in QEMU's words. Device state is bound to it. Five-level paging
+/// is off because emulating it makes every page walk longer and no guest here needs 57-bit addresses.
 #[must_use]
-pub fn cpu_model(accelerator: Accelerator) -> &'static str {
-    match accelerator {
-        Accelerator::Kvm => "host,migratable=on",
-        Accelerator::Tcg => "max,la57=off",
+pub const fn cpu_model(accelerator: Accelerator, model: CpuModel) -> &'static str {
+    match (model, accelerator) {
+        (CpuModel::Host, Accelerator::Kvm) => "host,migratable=on",
+        (CpuModel::Host, Accelerator::Tcg) => "max,la57=off",
+        (CpuModel::V2, _) => LEVEL_2,
+        (CpuModel::V3, _) => LEVEL_3,
+    }
+}
+
+/// The CPU model that these words of QEMU's mean, whatever the host is.
+#[must_use]
+pub fn cpu_model_of(words: &str) -> CpuModel {
+    match words {
+        LEVEL_2 => CpuModel::V2,
+        LEVEL_3 => CpuModel::V3,
+        _ => CpuModel::Host,
     }
 }
 
@@ -60,7 +78,7 @@ pub(crate) fn arguments(
     args.pair("-name", &format!("{directory},debug-threads=on"));
     args.pair("-machine", MACHINE);
     args.pair("-accel", &accelerator(spec, abilities));
-    args.pair("-cpu", cpu_model(spec.accelerator));
+    args.pair("-cpu", cpu_model(spec.accelerator, spec.cpu));
     args.pair("-smp", &spec.vcpus.to_string());
     memory(&mut args, spec);
     args.flag("-nodefaults").flag("-no-user-config").flag("-no-reboot");
@@ -329,6 +347,7 @@ mod tests {
     fn spec() -> VmSpec {
         VmSpec {
             accelerator: Accelerator::Tcg,
+            cpu: CpuModel::Host,
             memory: ByteCount::from_mib(256),
             vcpus: 2,
             boot: BootSource {
@@ -368,6 +387,18 @@ mod tests {
         assert!(line.contains("-S -incoming defer"), "{line}");
         assert!(line.contains(r#""share":false"#), "{line}");
         assert!(line.contains("-m 268435456B"), "{line}");
+    }
+
+    #[test]
+    fn the_words_of_a_cpu_model_mean_that_model_on_every_host() {
+        for accelerator in [Accelerator::Kvm, Accelerator::Tcg] {
+            for cpu in CpuModel::ALL {
+                let line = line(&VmSpec { accelerator, cpu, ..spec() });
+                let words = line.split("-cpu ").nth(1).unwrap().split(' ').next().unwrap();
+                assert_eq!(cpu_model_of(words), cpu, "{words}");
+            }
+        }
+        assert_eq!(cpu_model_of("EPYC"), CpuModel::Host, "and is compared with the host's");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use command_fds::{CommandFdExt, FdMapping};
-use forkd_types::{Accelerator, limit};
+use forkd_types::{Accelerator, CpuModel, limit};
 use qapi::qmp;
 
 use super::args::{MACHINE, cpu_model};
@@ -52,7 +52,14 @@ pub fn missing_commands(tools: &VmmTools) -> Result<Vec<&'static str>, VmmError>
     let monitor = FdMapping { parent_fd: machines.into(), child_fd: MONITOR };
     let mut command = Command::new(&tools.program);
     command
-        .args(["-machine", MACHINE, "-accel", "tcg", "-cpu", cpu_model(Accelerator::Tcg)])
+        .args([
+            "-machine",
+            MACHINE,
+            "-accel",
+            "tcg",
+            "-cpu",
+            cpu_model(Accelerator::Tcg, CpuModel::Host),
+        ])
         .args(["-object", "memory-backend-ram,id=ram,size=16M", "-m", "16M"])
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-S"])
         .args(["-chardev", &format!("socket,id=monitor,fd={MONITOR}")])

@@ -24,7 +24,7 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-pub use args::{MACHINE, cpu_model};
+pub use args::{MACHINE, cpu_model, cpu_model_of};
 pub use commands::missing_commands;
 pub use img::{ConfinedImg, ImgDisks};
 pub use launcher::with_launcher;

@@ -16,6 +16,7 @@ __all__ = [
     "BranchMode",
     "BuildEvent",
     "Child",
+    "CpuModel",
     "ErrorBody",
     "EvalAnswer",
     "EvalDisplay",
@@ -36,6 +37,7 @@ __all__ = [
     "Keys",
     "KnownAccelerator",
     "KnownBranchMode",
+    "KnownCpuModel",
     "KnownEventType",
     "KnownFileKind",
     "KnownFlowOutcome",
@@ -107,6 +109,12 @@ class Child:
 
     sandbox: Sandbox | None = None
     """It runs."""
+
+
+KnownCpuModel: TypeAlias = Literal["host", "x86-64-v2", "x86-64-v3"]
+"""The words of `CpuModel` that this version knows."""
+CpuModel: TypeAlias = KnownCpuModel | str
+"""What guests see as their processor. Snapshots start where it is the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -877,6 +885,8 @@ class Snapshot:
     """Bytes of the pages that may have been written since the source's last branch, or since
     its start: they were looked at.
     """
+
+    cpu: CpuModel | None = None
 
     diff_logical_bytes: int | None = None
     """Bytes of the dirty pages, zeros included. Present as `diff_physical_bytes` is."""

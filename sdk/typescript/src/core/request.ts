@@ -81,6 +81,8 @@ export interface BuildOptions {
   from?: string | undefined;
   memSizeMib?: number | undefined;
   vcpus?: number | undefined;
+  /** What guests see as their processor; snapshots of a level start on other hosts that have it. */
+  cpu?: models.KnownCpuModel | undefined;
   /** Program and arguments, run before the freeze. */
   warm?: readonly string[] | undefined;
   /** False: answer at once; the snapshot's `wait` waits for its end. */
@@ -222,6 +224,7 @@ export function build(tag: string, options: BuildOptions): Call<models.Snapshot>
     from: options.from,
     mem_size_mib: options.memSizeMib,
     vcpus: options.vcpus,
+    cpu: options.cpu,
     warm: options.warm?.length ? options.warm : undefined,
     wait: options.wait === false ? false : undefined,
   });

@@ -53,6 +53,11 @@ export interface Child {
   readonly sandbox?: Sandbox | undefined;
 }
 
+/** The words of `CpuModel` that this version knows. */
+export type KnownCpuModel = "host" | "x86-64-v2" | "x86-64-v3";
+/** What guests see as their processor. Snapshots start where it is the same. */
+export type CpuModel = KnownCpuModel | (string & {});
+
 /** The body of every answer that is not a success. */
 export interface ErrorBody {
   /** A stable word for programs; one of the catalogue. */
@@ -604,6 +609,7 @@ export interface Snapshot {
    * start: they were looked at.
    */
   readonly capturedBytes?: number | undefined;
+  readonly cpu?: CpuModel | undefined;
   /** Bytes of the dirty pages, zeros included. Present as `diffPhysicalBytes` is. */
   readonly diffLogicalBytes?: number | undefined;
   /**
@@ -712,6 +718,7 @@ export const readBranchAnswer: Reader<BranchAnswer> = object("BranchAnswer", {
   branchedFrom: perhaps("branched_from", text),
   capturedBytes: perhaps("captured_bytes", number),
   children: otherwise("children", list((value, where) => readChild(value, where)), () => []),
+  cpu: perhaps("cpu", text),
   diffLogicalBytes: perhaps("diff_logical_bytes", number),
   diffMs: perhaps("diff_ms", number),
   diffPhysicalBytes: perhaps("diff_physical_bytes", number),
@@ -996,6 +1003,7 @@ export const readSnapshot: Reader<Snapshot> = object("Snapshot", {
   tag: needed("tag", text),
   branchedFrom: perhaps("branched_from", text),
   capturedBytes: perhaps("captured_bytes", number),
+  cpu: perhaps("cpu", text),
   diffLogicalBytes: perhaps("diff_logical_bytes", number),
   diffMs: perhaps("diff_ms", number),
   diffPhysicalBytes: perhaps("diff_physical_bytes", number),
@@ -1033,6 +1041,7 @@ export const readSnapshotInfo: Reader<SnapshotInfo> = object("SnapshotInfo", {
   tag: needed("tag", text),
   branchedFrom: perhaps("branched_from", text),
   capturedBytes: perhaps("captured_bytes", number),
+  cpu: perhaps("cpu", text),
   diffLogicalBytes: perhaps("diff_logical_bytes", number),
   diffMs: perhaps("diff_ms", number),
   diffPhysicalBytes: perhaps("diff_physical_bytes", number),

@@ -94,6 +94,7 @@ class AsyncSnapshots:
         from_reference: str | None = None,
         mem_size_mib: int | None = None,
         vcpus: int | None = None,
+        cpu: models.KnownCpuModel | None = None,
         warm: Sequence[str] = (),
         wait: bool = True,
         on_step: Callable[[str], object] | None = None,
@@ -101,7 +102,8 @@ class AsyncSnapshots:
         """Makes a template: boots an image, runs `warm` in it and freezes it.
 
         Either name an `image` of the daemon, or an OCI image with `from_reference`, such as
-        `python:3.12-slim`.
+        `python:3.12-slim`. `cpu` is what guests see as their processor: with `x86-64-v2` or
+        `x86-64-v3`, snapshots start on other hosts that have that level.
 
         `on_step` is called with each step when it begins. With `wait=False` the answer comes at
         once; the snapshot's `wait` waits for its end.
@@ -112,6 +114,7 @@ class AsyncSnapshots:
             from_reference=from_reference,
             mem_size_mib=mem_size_mib,
             vcpus=vcpus,
+            cpu=cpu,
             warm=warm,
             wait=wait,
         )

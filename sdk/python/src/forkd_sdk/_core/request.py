@@ -96,11 +96,12 @@ def build(
     from_reference: str | None = None,
     mem_size_mib: int | None = None,
     vcpus: int | None = None,
+    cpu: str | None = None,
     warm: Sequence[str] = (),
     wait: bool = True,
 ) -> Call[models.Snapshot]:
     """POST /v1/snapshots."""
-    body = _given(tag=tag, image=image, mem_size_mib=mem_size_mib, vcpus=vcpus)
+    body = _given(tag=tag, image=image, mem_size_mib=mem_size_mib, vcpus=vcpus, cpu=cpu)
     if from_reference is not None:
         body["from"] = from_reference
     if warm:
