@@ -19,6 +19,7 @@
 
 mod archive;
 mod cache;
+mod certificates;
 mod credentials;
 mod disk;
 mod docker;
