@@ -5,7 +5,8 @@
 //! Method: `umoci` makes layers with gzip, one of which removes files and one of which replaces a
 //! directory; `skopeo` puts them into `docker-registry` as an image of Docker's and, with zstd, as
 //! one of OCI's; `buildah` adds a layer to the second. The guest lists what it has, and the host
-//! what `umoci` and `buildah` unpack. Breaks when a whiteout, a link, a compression or a kind of
+//! what `umoci` and `buildah` unpack. The second image is asked for by the name of a registry whose
+//! mirror has it. Breaks when a whiteout, a link, a compression or a kind of
 //! manifest is read in another way than those tools mean it, or without the password.
 
 use std::fs;
@@ -118,8 +119,15 @@ fn images_of_other_tools_become_templates() {
     let of_umoci = listed(&folder.path().join("tree/rootfs"));
     let of_buildah = add_with_buildah(folder.path(), login, &of_oci, &more);
 
-    let forkd = Forkd::with_variables(&[("DOCKER_CONFIG", login)]);
-    for (reference, expected) in [(of_docker, of_umoci), (more, of_buildah)] {
+    // The password is for the mirror's host; the registry itself is nowhere.
+    let mirrors = folder.path().join("registries.conf");
+    let mirror = format!("mirror = [{{ location = '{}' }}]", registry.host);
+    fs::write(&mirrors, format!("[[registry]]\nlocation = 'registry.invalid'\n{mirror}")).unwrap();
+    let mirrors: &'static str = mirrors.display().to_string().leak();
+    let variables = [("DOCKER_CONFIG", login), ("CONTAINERS_REGISTRIES_CONF", mirrors)];
+    let forkd = Forkd::with_variables(&variables);
+    let by_mirror = "registry.invalid/team/app:more".to_owned();
+    for (reference, expected) in [(of_docker, of_umoci), (by_mirror, of_buildah)] {
         let template = ["template", "build", "--from", &reference, "--tag", "t"];
         forkd.ok(&[&template[..], &["--mem-size-mib", "128"]].concat());
         let found = forkd.ok(&["run", "t", "--", "sh", "-c", LIST, "/data"]);
@@ -128,7 +136,6 @@ fn images_of_other_tools_become_templates() {
         forkd.ok(&["snapshot", "rm", "t"]);
     }
     let stranger = Forkd::with_variables(&[("DOCKER_CONFIG", "/nonexistent")]);
-    let reference = registry.reference("team/app:more");
-    let (errors, _) = stranger.refused(&["template", "build", "--from", &reference, "--tag", "t"]);
+    let (errors, _) = stranger.refused(&["template", "build", "--from", &more, "--tag", "t"]);
     assert!(errors.contains("docker login"), "{errors}");
 }

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::folders;
+
 const OF_THE_SYSTEM: &str = "/etc/docker/certs.d";
 /// Below the user's configuration.
 const OF_A_USER: &str = "docker/certs.d";
@@ -35,12 +37,10 @@ pub(crate) struct Identity {
 
 /// What there is for a host with or without a port; none is no error.
 pub(crate) fn find(host: &str) -> Result<Option<Certificates>, String> {
-    let user = std::env::var_os("XDG_CONFIG_HOME").filter(|value| !value.is_empty());
-    let user = user.map(PathBuf::from);
-    let user = user.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".config")));
-    let places = user.map(|folder| folder.join(OF_A_USER)).into_iter();
-    let mut folders = places.chain([PathBuf::from(OF_THE_SYSTEM)]).map(|place| place.join(host));
-    folders.find(|folder| folder.is_dir()).map(|folder| read(&folder)).transpose()
+    let user = folders::of_configuration().map(|folder| folder.join(OF_A_USER));
+    let places = user.into_iter().chain([PathBuf::from(OF_THE_SYSTEM)]);
+    let mut places = places.map(|place| place.join(host));
+    places.find(|folder| folder.is_dir()).map(|folder| read(&folder)).transpose()
 }
 
 fn read(folder: &Path) -> Result<Certificates, String> {

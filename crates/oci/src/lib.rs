@@ -25,6 +25,7 @@ mod disk;
 mod docker;
 mod error;
 mod ext4;
+mod folders;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod hashing;
@@ -32,6 +33,7 @@ mod layer;
 pub mod limit;
 mod local;
 mod manifest;
+mod mirrors;
 mod reference;
 mod registry;
 mod repository;
