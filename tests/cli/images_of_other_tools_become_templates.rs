@@ -9,7 +9,8 @@
 //! mirror has it. Breaks when a whiteout, a link, a compression or a kind of
 //! manifest is read in another way than those tools mean it, or without the password.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -83,9 +84,16 @@ fn copy(login: &str, options: &[&str], from: &str, to: &str) {
 /// Adds a layer to the image `from` and puts it to `to`. Returns what is in it.
 fn add_with_buildah(folder: &Path, login: &str, from: &str, to: &str) -> String {
     let login = format!("--authfile={login}/config.json");
+    // Newer ones want a program for networks before they do anything, though no container runs.
+    let (helpers, settings) = (folder.join("helpers"), folder.join("containers.conf"));
+    fs::create_dir(&helpers).unwrap();
+    fs::write(helpers.join("netavark"), "").unwrap();
+    fs::set_permissions(helpers.join("netavark"), Permissions::from_mode(0o755)).unwrap();
+    fs::write(&settings, format!("[engine]\nhelper_binaries_dir = [{helpers:?}]\n")).unwrap();
     let buildah = |args: &[&str]| {
         let mut command = Command::new("buildah");
-        command.env("XDG_RUNTIME_DIR", folder).args(["--storage-driver", "vfs", "--root"]);
+        command.env("XDG_RUNTIME_DIR", folder).env("CONTAINERS_CONF", &settings);
+        command.args(["--storage-driver", "vfs", "--root"]);
         finished(command.arg(folder.join("storage")).arg("--runroot").arg(folder).args(args))
     };
     let container = buildah(&["from", "--quiet", "--tls-verify=false", &login, from]);
@@ -94,7 +102,6 @@ fn add_with_buildah(folder: &Path, login: &str, from: &str, to: &str) -> String 
     let to = format!("docker://{to}");
     buildah(&["commit", "--quiet", "--tls-verify=false", &login, &container, &to]);
     let listed = listed(Path::new(&tree));
-    // Others may hold the mount no longer than this.
     buildah(&["rm", &container]);
     listed
 }

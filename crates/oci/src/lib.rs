@@ -9,6 +9,8 @@
 //! attributes come out right without root, and no archive can write outside its image: there is
 //! nothing outside.
 //!
+//! A registry may have mirrors, which are asked first: see `mirrors`.
+//!
 //! Guarantees: every blob has the digest and the size that its manifest names; every layer unpacks
 //! to what the configuration names; sizes and counts are bounded; equal images give equal disks.
 //!
