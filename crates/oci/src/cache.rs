@@ -24,9 +24,10 @@ use crate::hashing::Hashing;
 use crate::limit::{CACHE_BYTES_MAX, DOCUMENT_BYTES_MAX};
 use crate::local::{Layout, Saving, checked};
 use crate::manifest::{Descriptor, Document, configuration, document, for_this_machine};
+use crate::mirrors::Mirrors;
 use crate::registry::{Registry, Rights};
 use crate::source::{DocumentKind, Source, Watch};
-use crate::{Digest, ImageConfig, OciError, Reference};
+use crate::{Digest, ImageConfig, OciError, Reference, RegistryReference};
 
 /// Indexes within indexes that are followed.
 const INDEX_DEPTH_MAX: usize = 4;
@@ -39,6 +40,8 @@ pub struct Cache {
     directory: PathBuf,
     /// Where Docker listens, if not where it does by itself.
     docker: Option<PathBuf>,
+    /// The file that says where mirrors are, if not this host's.
+    registries: Option<PathBuf>,
     /// A blob that two images want is fetched by one of them.
     busy: Mutex<HashMap<Digest, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -60,7 +63,7 @@ impl Cache {
     /// The cache in a directory, which is made when it is needed.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, docker: None, busy: Mutex::default() }
+        Self { directory, docker: None, registries: None, busy: Mutex::default() }
     }
 
     /// The same, with Docker listening on another Unix socket than the environment says.
@@ -70,7 +73,15 @@ impl Cache {
         self
     }
 
-    /// Gets an image. Nothing is fetched that is here.
+    /// The same, with another `registries.conf` than this host's.
+    #[must_use]
+    pub fn with_registries_of(mut self, file: PathBuf) -> Self {
+        self.registries = Some(file);
+        self
+    }
+
+    /// Gets an image: from the first of its mirrors that has it whole, else from its registry.
+    /// Nothing is fetched that is here.
     ///
     /// # Errors
     /// See [`OciError`].
@@ -88,9 +99,52 @@ impl Cache {
             };
             saved = Some(docker.save(image, &self.directory.join("partial"), watch).await?);
         }
-        let source = open(reference, saved.as_ref().map(NamedTempFile::path)).await?;
+        match reference {
+            Reference::Registry(image) => self.pull_by_name(image, watch).await,
+            _ => {
+                let source = open(reference, saved.as_ref().map(NamedTempFile::path)).await?;
+                self.pull_from(source.as_ref(), reference, watch).await
+            }
+        }
+    }
+
+    /// Gets an image from a mirror of its registry, or from there.
+    async fn pull_by_name(
+        &self,
+        image: &RegistryReference,
+        watch: &dyn Watch,
+    ) -> Result<Pulled, OciError> {
+        let mirrors = match &self.registries {
+            Some(file) => Mirrors::of_file(file)?,
+            None => Mirrors::of_host()?,
+        };
+        let places = mirrors.places(image)?;
+        let image = Reference::Registry(image.clone());
+        let pull_at = async |place: RegistryReference| {
+            let source = open(&Reference::Registry(place), None).await?;
+            self.pull_from(source.as_ref(), &image, watch).await
+        };
+        for mirror in places.mirrors {
+            let name = mirror.to_string();
+            match pull_at(mirror).await {
+                Err(error) if error.is_of_a_place() => {
+                    tracing::warn!(mirror = name, %error, "a mirror failed; the next is asked");
+                }
+                done => return done,
+            }
+        }
+        pull_at(places.registry).await
+    }
+
+    /// Gets an image from one place.
+    async fn pull_from(
+        &self,
+        source: &dyn Source,
+        reference: &Reference,
+        watch: &dyn Watch,
+    ) -> Result<Pulled, OciError> {
         let image = reference.to_string();
-        let (manifest, digest) = manifest_of(source.as_ref(), &image).await?;
+        let (manifest, digest) = manifest_of(source, &image).await?;
         let config = source.document(&manifest.config, DocumentKind::Configuration).await?;
         let config = checked(config, &manifest.config, &image)?;
         let config = configuration(&config, &image)?;
@@ -103,7 +157,7 @@ impl Cache {
         let (mut done, mut layers) = (0, Vec::new());
         for layer in &manifest.layers {
             let told = |of_layer: u64| watch.progress(done + of_layer, total);
-            layers.push(self.blob(source.as_ref(), layer, &told).await?);
+            layers.push(self.blob(source, layer, &told).await?);
             done += layer.size;
             watch.progress(done, total);
         }

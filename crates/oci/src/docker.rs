@@ -59,7 +59,7 @@ impl Docker {
     pub(crate) fn at(socket: &Path) -> Result<Self, OciError> {
         let failed = |problem: String| OciError::Docker { socket: socket.to_owned(), problem };
         // TLS is not used on a Unix socket, and the system's certificates take time to read.
-        let tls = trusting(RootCertStore::empty()).map_err(failed)?;
+        let tls = trusting(RootCertStore::empty()).map_err(failed)?.with_no_client_auth();
         let client = Client::builder()
             .tls_backend_preconfigured(tls)
             .unix_socket(socket)

@@ -50,6 +50,14 @@ pub enum OciError {
     /// There is no such image.
     #[error("there is no image {0}")]
     NotFound(String),
+    /// This host's files forbid it.
+    #[error("{image} is blocked: `registries.conf` of this host has `blocked` for {prefix}")]
+    Blocked {
+        /// The image.
+        image: String,
+        /// What is blocked.
+        prefix: String,
+    },
     /// The image is not for this kind of machine.
     #[error("{image} has nothing for linux/amd64; it is for: {platforms}")]
     Platform {
@@ -116,6 +124,11 @@ impl OciError {
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }
+    }
+
+    /// Whether another place that has the image may do better.
+    pub(crate) const fn is_of_a_place(&self) -> bool {
+        !matches!(self, Self::File { .. } | Self::NoRoom { .. } | Self::Cancelled)
     }
 
     pub(crate) fn damaged(what: impl Into<String>, problem: impl ToString) -> Self {

@@ -9,6 +9,8 @@
 //! attributes come out right without root, and no archive can write outside its image: there is
 //! nothing outside.
 //!
+//! A registry may have mirrors, which are asked first: see `mirrors`.
+//!
 //! Guarantees: every blob has the digest and the size that its manifest names; every layer unpacks
 //! to what the configuration names; sizes and counts are bounded; equal images give equal disks.
 //!
@@ -20,11 +22,13 @@
 mod archive;
 mod cache;
 mod catalog;
+mod certificates;
 mod credentials;
 mod disk;
 mod docker;
 mod error;
 mod ext4;
+mod folders;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod hashing;
@@ -32,6 +36,7 @@ mod layer;
 pub mod limit;
 mod local;
 mod manifest;
+mod mirrors;
 mod reference;
 mod registry;
 mod repository;

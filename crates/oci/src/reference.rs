@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::Digest;
 
 /// Where short names are looked up.
-const DOCKER_HUB: &str = "docker.io";
+pub(crate) const DOCKER_HUB: &str = "docker.io";
 /// Under which images without an owner are kept there.
 const LIBRARY: &str = "library/";
 const TAG_DEFAULT: &str = "latest";

@@ -1,13 +1,13 @@
 //! A registry, as the OCI distribution specification has it.
 //!
-//! Speaks HTTPS; plain HTTP only to this host. A token is asked for when the registry wants one. A
-//! blob goes on where it ends, if the registry can. `upload` has the other direction.
+//! Speaks HTTPS; plain HTTP only to this host, unless there are certificates for it. A token is
+//! asked for when the registry wants one. A blob goes on where it ends, if the registry can.
+//! `upload` has the other direction.
 //!
 //! Does not do: check digests, except of a reference that has one: whoever asks does.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use reqwest::header::{
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use tokio::sync::Mutex;
+use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
+use crate::certificates::{self, Certificates, Identity};
 use crate::credentials::{self, Credentials};
 use crate::limit::DOCUMENT_BYTES_MAX;
 use crate::manifest::{ACCEPTED, Descriptor};
@@ -117,7 +117,9 @@ impl Registry {
             registry: reference.registry.clone(),
             problem,
         };
-        let scheme = if is_this_host(host) { "http" } else { "https" };
+        let certificates = certificates::find(host).map_err(unreachable)?;
+        let is_plain = is_this_host(host) && certificates.is_none();
+        let scheme = if is_plain { "http" } else { "https" };
         let base = format!("{scheme}://{host}/v2/{}/", reference.repository);
         let base = Url::parse(&base).map_err(|error| unreachable(error.to_string()))?;
         let redirects = reqwest::redirect::Policy::custom(|attempt| {
@@ -131,7 +133,7 @@ impl Registry {
             }
         });
         let client = Client::builder()
-            .tls_backend_preconfigured(tls(host).map_err(unreachable)?)
+            .tls_backend_preconfigured(tls(host, certificates).map_err(unreachable)?)
             .redirect(redirects)
             .connect_timeout(CONNECT_DEADLINE)
             .read_timeout(SILENCE_MAX)
@@ -499,27 +501,31 @@ fn challenge_of(text: &str) -> Option<Challenge> {
     Some(Challenge::Bearer { realm: realm?, service, scope })
 }
 
-/// Trusts whom the system trusts, and whom Docker is told to trust for this host.
-fn tls(host: &str) -> Result<ClientConfig, String> {
+/// Trusts whom the system trusts, and whom Docker is told to trust for this host. Of the system's,
+/// which take long to read, none signs what is on this host.
+fn tls(host: &str, certificates: Option<Certificates>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     if !is_this_host(host) {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let own = Path::new("/etc/docker/certs.d").join(host).join("ca.crt");
-        if own.exists() {
-            let unreadable = |error| format!("no certificates in `{}`: {error}", own.display());
-            let found = CertificateDer::pem_file_iter(&own).and_then(Iterator::collect);
-            let found: Vec<CertificateDer<'_>> = found.map_err(unreadable)?;
-            roots.add_parsable_certificates(found);
-        }
     }
-    trusting(roots)
+    let (authorities, own) = certificates.map(|it| (it.authorities, it.own)).unwrap_or_default();
+    roots.add_parsable_certificates(authorities);
+    let config = trusting(roots)?;
+    match own {
+        None => Ok(config.with_no_client_auth()),
+        Some(Identity { chain, key }) => config
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| format!("the certificate for {host} and its key: {error}")),
+    }
 }
 
 /// TLS that trusts whom `roots` say.
-pub(crate) fn trusting(roots: RootCertStore) -> Result<ClientConfig, String> {
+pub(crate) fn trusting(
+    roots: RootCertStore,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let config = config.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    Ok(config.with_root_certificates(roots))
 }
 
 #[cfg(test)]

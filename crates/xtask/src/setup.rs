@@ -4,7 +4,9 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
@@ -42,34 +44,58 @@ const PACKAGES: &[(&str, &str)] = &[
 /// Those of them that only a build of the programs needs.
 const COMPILERS: [&str; 2] = ["gcc", "libc6-dev"];
 
-/// Programs that the tests of the SDKs need: each with its package, and what it is for. They may be
-/// there without their package.
-const PROGRAMS_FOR_SDKS: &[(&str, &str, &str)] = &[
+/// A program with its package, and what it is for. It may be there without its package.
+type Program = (&'static str, &'static str, &'static str);
+
+/// Programs that the tests of the SDKs need.
+const PROGRAMS_FOR_SDKS: &[Program] = &[
     ("curl", "curl", "requests in the guides"),
     ("git", "git", "a recipe's git server"),
     ("node", "nodejs", "TypeScript SDK"),
     ("npm", "npm", "tools of the TypeScript SDK"),
 ];
 
+/// Programs that tests of images and registries need.
+const PROGRAMS_FOR_IMAGES: &[Program] = &[
+    ("buildah", "buildah", "makes images as Podman does"),
+    ("docker-registry", "docker-registry", "keeps images and snapshots"),
+    ("skopeo", "skopeo", "copies images, compressed in each way"),
+    ("umoci", "umoci", "makes layers that remove and replace files"),
+];
+
+/// The one of them whose package starts a server for the whole network, which nobody has asked
+/// for. What is masked is not started, now or later; a test starts its own.
+const SERVER: (&str, &str) = ("docker-registry", "docker-registry.service");
+
 /// The packages that running the programs and their tests needs, but not building them.
 pub(crate) fn to_run() -> Vec<&'static str> {
     let packages = PACKAGES.iter().map(|(name, _)| *name);
-    let more = PROGRAMS_FOR_SDKS.iter().map(|(_, package, _)| *package);
+    let more = [PROGRAMS_FOR_SDKS, PROGRAMS_FOR_IMAGES].into_iter().flatten();
+    let more = more.map(|(_, package, _)| *package);
     packages.filter(|name| !COMPILERS.contains(name)).chain(more).collect()
 }
 
 /// Installs what the tests of the SDKs need besides.
 pub(crate) fn for_sdks(workspace: &Workspace) -> anyhow::Result<()> {
+    get_programs(workspace, PROGRAMS_FOR_SDKS)
+}
+
+/// Installs what tests of images and registries need besides.
+pub(crate) fn for_images(workspace: &Workspace) -> anyhow::Result<()> {
+    get_programs(workspace, PROGRAMS_FOR_IMAGES)
+}
+
+fn get_programs(workspace: &Workspace, programs: &[Program]) -> anyhow::Result<()> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&path).collect();
-    let missing = programs_not_in(&folders);
+    let missing = programs_not_in(&folders, programs);
     if missing.is_empty() { Ok(()) } else { get(workspace, &missing) }
 }
 
 /// The packages of programs that are in none of the folders.
-fn programs_not_in(folders: &[PathBuf]) -> Vec<&'static str> {
+fn programs_not_in(folders: &[PathBuf], programs: &[Program]) -> Vec<&'static str> {
     let is_there = |program: &str| folders.iter().any(|folder| folder.join(program).is_file());
-    let missing = PROGRAMS_FOR_SDKS.iter().filter(|(program, ..)| !is_there(program));
+    let missing = programs.iter().filter(|(program, ..)| !is_there(program));
     missing.map(|(_, package, _)| *package).collect()
 }
 
@@ -93,14 +119,32 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
 
 /// Installs packages, or says how.
 fn get(workspace: &Workspace, missing: &[&str]) -> anyhow::Result<()> {
+    let (package, unit) = SERVER;
+    let has_server = missing.contains(&package);
     if !rustix::process::geteuid().is_root() {
+        let mask =
+            if has_server { format!("sudo systemctl mask {unit} && ") } else { String::new() };
         bail!(
-            "missing packages; run: sudo apt-get update && sudo apt-get install -y \
+            "missing packages; run: {mask}sudo apt-get update && sudo apt-get install -y \
              --no-install-recommends {}",
             missing.join(" ")
         );
     }
+    if has_server {
+        mask(&Path::new("/etc/systemd/system").join(unit))?;
+    }
     install(workspace, missing)
+}
+
+/// As `systemctl mask` does it, which may not be there.
+fn mask(unit: &Path) -> anyhow::Result<()> {
+    let folder = unit.parent().context("a unit has a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    match symlink("/dev/null", unit) {
+        // Somebody has decided what it is.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        done => done.with_context(|| format!("mask {}", unit.display())),
+    }
 }
 
 /// One field of an `os-release` file, without quotes.
@@ -184,14 +228,28 @@ mod tests {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         fs::write(folders[1].path().join("node"), "").unwrap();
         let folders = folders.each_ref().map(|folder| folder.path().to_owned());
-        assert_eq!(programs_not_in(&folders), ["curl", "git", "npm"]);
-        assert_eq!(programs_not_in(&folders[..1]), ["curl", "git", "nodejs", "npm"]);
+        let missing = |folders: &[PathBuf]| programs_not_in(folders, PROGRAMS_FOR_SDKS);
+        assert_eq!(missing(&folders), ["curl", "git", "npm"]);
+        assert_eq!(missing(&folders[..1]), ["curl", "git", "nodejs", "npm"]);
+    }
+
+    #[test]
+    fn masked_server_stays_what_somebody_made_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let [masked, made] = ["system/a.service", "system/b.service"];
+        let [masked, made] = [masked, made].map(|name| folder.path().join(name));
+        mask(&masked).unwrap();
+        assert_eq!(fs::read_link(&masked).unwrap(), Path::new("/dev/null"));
+        fs::write(&made, "[Unit]\n").unwrap();
+        mask(&made).unwrap();
+        assert_eq!(fs::read_to_string(&made).unwrap(), "[Unit]\n");
+        assert!(PROGRAMS_FOR_IMAGES.iter().any(|(_, package, _)| *package == SERVER.0));
     }
 
     #[test]
     fn what_runs_the_programs_has_no_compiler() {
         let packages = to_run();
-        assert!(packages.contains(&"qemu-system-x86") && packages.contains(&"nodejs"));
+        assert!(["qemu-system-x86", "nodejs", "skopeo"].iter().all(|name| packages.contains(name)));
         let all: Vec<_> = PACKAGES.iter().map(|(name, _)| *name).collect();
         assert!(COMPILERS.iter().all(|name| all.contains(name) && !packages.contains(name)));
     }
@@ -199,7 +257,8 @@ mod tests {
     #[test]
     fn every_package_says_what_it_is_for() {
         let packages = PACKAGES.iter().copied();
-        let programs = PROGRAMS_FOR_SDKS.iter().map(|(_, package, purpose)| (*package, *purpose));
+        let programs = [PROGRAMS_FOR_SDKS, PROGRAMS_FOR_IMAGES].into_iter().flatten();
+        let programs = programs.map(|(_, package, purpose)| (*package, *purpose));
         for (name, purpose) in packages.chain(programs) {
             assert!(!purpose.is_empty(), "{name}");
         }

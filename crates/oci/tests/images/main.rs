@@ -8,5 +8,6 @@ mod disks;
 mod docker;
 mod image;
 mod layers;
+mod mirrors;
 mod registry;
 mod repository;

@@ -14,7 +14,7 @@ const TOKEN: &str = "the-token";
 
 /// How it behaves when it is asked for a layer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Manner {
+pub(crate) enum Manner {
     Good,
     /// Each answer breaks off after so many bytes.
     Cut(usize),
@@ -29,8 +29,8 @@ enum Manner {
     Endless,
 }
 
-struct Registry {
-    address: String,
+pub(crate) struct Registry {
+    pub(crate) address: String,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -45,7 +45,7 @@ struct Stock {
 
 impl Registry {
     /// Has the image of `layout` as `team/app:v1`.
-    fn of(layout: &Layout, manner: Manner, wants_token: bool) -> Self {
+    pub(crate) fn of(layout: &Layout, manner: Manner, wants_token: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let manifest = layout.manifest.to_string().into_bytes();
@@ -71,12 +71,12 @@ impl Registry {
         Self { address, asked }
     }
 
-    fn reference(&self) -> String {
+    pub(crate) fn reference(&self) -> String {
         format!("{}/team/app:v1", self.address)
     }
 
     /// The requests whose path or range has `part`.
-    fn asked(&self, part: &str) -> usize {
+    pub(crate) fn asked(&self, part: &str) -> usize {
         self.asked.lock().unwrap().iter().filter(|request| request.contains(part)).count()
     }
 }
@@ -169,7 +169,7 @@ fn send(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8], length
     stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).ok();
 }
 
-fn layout() -> Layout {
+pub(crate) fn layout() -> Layout {
     let random = |seed: u32| -> Vec<u8> {
         let mut state = seed;
         let mut next = || {

@@ -88,6 +88,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<Ex
             named => named.contains(tier),
         })
         .collect();
+    if chosen.contains(&Tier::Vm) {
+        setup::for_images(workspace)?;
+    }
     let (build, images) = prepare(workspace, &chosen)?;
     let selection = &options.selection;
     selection.check(&tier::names(&chosen, &build.done))?;
