@@ -1,6 +1,7 @@
 //! Goal: what people write for E2B does here what it does there: small programs of the kinds that
-//! its documentation describes, for its clients of both languages, waiting and asynchronous, with the newest packages and with older ones. Commands that
-//! write without end hold up neither fifty others nor the sandbox, whatever their readers take.
+//! its documentation describes, for its clients of both languages, waiting and asynchronous, with
+//! the newest packages and with older ones. Commands that write without end hold up neither fifty
+//! others nor the sandbox, whatever their readers take.
 //!
 //! Method: `e2b/programs` are run as they are, all with one daemon, and told of it by E2B's own
 //! variables only; what each prints is compared. The two lines of packages run side by side.

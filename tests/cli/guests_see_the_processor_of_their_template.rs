@@ -1,9 +1,9 @@
-//! Goal: a template can ask for a level of x86-64 in place of all that the host has. Its guests, and
-//! those of its branches, see that level and nothing above it, so that they start elsewhere too.
+//! Goal: a template can ask for a level of x86-64 in place of all that the host has. Its guests,
+//! and those of its branches, see that level and nothing above it, so that they start elsewhere.
 //!
 //! Method: a template of each level, whose guests say what their processor has. Breaks when QEMU is
-//! told of another model than the template asked for, when a child gets the host's, and when a level
-//! has more or less than the psABI says.
+//! told of another model than the template asked for, when a child gets the host's, and when a
+//! level has more or less than the psABI says.
 
 use serde_json::json;
 

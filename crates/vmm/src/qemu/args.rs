@@ -43,8 +43,9 @@ const LEVEL_2: &str = "qemu64,enforce,+lahf-lm,+popcnt,+sse4.1,+sse4.2,+ssse3";
 const LEVEL_3: &str = "qemu64,enforce,+lahf-lm,+popcnt,+sse4.1,+sse4.2,+ssse3,\
                        +abm,+avx,+avx2,+bmi1,+bmi2,+f16c,+fma,+movbe,+xsave";
 
-/// The CPU model under `accelerator`, in QEMU's words. Device state is bound to it. Five-level paging
-/// is off because emulating it makes every page walk longer and no guest here needs 57-bit addresses.
+/// The CPU model under `accelerator`, in QEMU's words. Device state is bound to it. Five-level
+/// paging is off because emulating it makes every page walk longer and no guest here needs 57-bit
+/// addresses.
 #[must_use]
 pub const fn cpu_model(accelerator: Accelerator, model: CpuModel) -> &'static str {
     match (model, accelerator) {
