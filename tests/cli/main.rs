@@ -35,6 +35,7 @@ mod normal_session_logs_no_warning;
 mod ordinary_clients_work_through_the_gateway;
 mod own_images_become_templates;
 mod pages;
+mod pause_window_makes_few_system_calls;
 mod ports_of_a_sandbox_are_reached;
 mod previews_show_each_child_its_own;
 mod processes;
