@@ -24,8 +24,11 @@ const ROUND_TRIPS: &str = "sent answered sent sent answered sent answered";
 /// What the window is made of. A command's byte is sent, the deadline of its reply is set, and the
 /// reply is read. `ioctl` protects pages.
 const CALLS: [&str; 4] = ["sendto", "setsockopt", "recvfrom", "ioctl"];
-/// Besides `ioctl`, of which there is one for each run of pages. A reply may come in two pieces.
-const CALLS_MAX: usize = 3 * COMMANDS.len() + 4;
+/// A reply comes after the events that its monitor has not been read for: before the branch, and
+/// that of the pause. Each piece is read with a deadline of its own.
+const PIECES_MAX: usize = 3;
+/// Besides `ioctl`, of which there is one for each run of pages.
+const CALLS_MAX: usize = COMMANDS.len() * (1 + 2 * PIECES_MAX);
 const BRANCHES: usize = 5;
 
 /// A system call as `strace` writes it, with its arguments as far as they are shown.
