@@ -6,3 +6,9 @@
 
 export * from "./generated/codes.js";
 export * from "./core/failure.js";
+export {
+  CodeError,
+  CodeTimeoutError,
+  CommandFailedError,
+  CommandTimeoutError,
+} from "./core/result.js";

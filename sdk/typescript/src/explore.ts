@@ -3,14 +3,10 @@
 import "./core/dispose.js";
 import { randomBytes } from "node:crypto";
 
-import {
-  ApiError,
-  CodeError,
-  CommandFailedError,
-  ForkdError,
-} from "./core/failure.js";
+import { ApiError, ForkdError } from "./core/failure.js";
 import * as flow from "./core/flow.js";
 import type { Mode } from "./core/request.js";
+import { CodeError, CommandFailedError } from "./core/result.js";
 import type { Branch, Child, Sandbox } from "./sandbox.js";
 
 /** What is tried in a child: Python code that it runs, or a function that gets it. */

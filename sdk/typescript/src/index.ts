@@ -36,10 +36,6 @@ export type { Content } from "./core/call.js";
 export {
   ApiError,
   BuildFailedError,
-  CodeError,
-  CodeTimeoutError,
-  CommandFailedError,
-  CommandTimeoutError,
   ForkdError,
 } from "./core/failure.js";
 export {
@@ -63,7 +59,11 @@ export type {
   TerminalSize,
 } from "./core/request.js";
 export {
+  CodeError,
+  CodeTimeoutError,
+  CommandFailedError,
   CommandResult,
+  CommandTimeoutError,
   Display,
   Execution,
   OutputChunk,

@@ -12,8 +12,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from ._core.call import Answer, Call, error_of
-from ._core.failure import ForkdError, NotUnderstoodError, broken, silent, unreachable
-from ._core.target import Target
+from ._core.failure import ForkdError, NotUnderstoodError
+from ._core.target import Target, broken, silent, unreachable
 from ._core.upgrade import (
     HEAD_BYTES_MAX,
     HEAD_END,

@@ -8,10 +8,6 @@ from ._core.failure import (
     ApiError as ApiError,
     BuildFailedError as BuildFailedError,
     ClientClosedError as ClientClosedError,
-    CodeError as CodeError,
-    CodeTimeoutError as CodeTimeoutError,
-    CommandFailedError as CommandFailedError,
-    CommandTimeoutError as CommandTimeoutError,
     ConnectionBrokenError as ConnectionBrokenError,
     ForkdError as ForkdError,
     NotUnderstoodError as NotUnderstoodError,
@@ -19,4 +15,10 @@ from ._core.failure import (
     RequestTimeoutError as RequestTimeoutError,
     SandboxGoneError as SandboxGoneError,
     UnreachableError as UnreachableError,
+)
+from ._core.result import (
+    CodeError as CodeError,
+    CodeTimeoutError as CodeTimeoutError,
+    CommandFailedError as CommandFailedError,
+    CommandTimeoutError as CommandTimeoutError,
 )

@@ -1,6 +1,7 @@
-/** The root of all errors, and those that are not of the daemon's catalogue. */
-
-import type { CommandResult, Execution } from "./result.js";
+/**
+ * The root of all errors, and those that are not of the daemon's catalogue. Those that carry a
+ * result are beside it.
+ */
 
 /** The root of everything that this package throws. */
 export class ForkdError extends Error {
@@ -73,20 +74,6 @@ export class ClientClosedError extends ForkdError {}
 /** The sandbox ended while something in it was being watched. */
 export class SandboxGoneError extends ForkdError {}
 
-/** A command ended with another exit code than 0. */
-export class CommandFailedError extends ForkdError {
-  /** What it wrote and how it ended. */
-  readonly result: CommandResult;
-
-  constructor(message: string, result: CommandResult) {
-    super(message);
-    this.result = result;
-  }
-}
-
-/** A command's time was over, so it was killed. */
-export class CommandTimeoutError extends CommandFailedError {}
-
 /** The program `forkd`, which builds templates, is not on this machine. */
 export class ProgramMissingError extends ForkdError {}
 
@@ -122,17 +109,3 @@ export class BuildFailedError extends ForkdError {
     this.sandboxId = options.sandboxId;
   }
 }
-
-/** Python code raised an exception, or the interpreter ended. */
-export class CodeError extends ForkdError {
-  /** What it printed until then, and the traceback. */
-  readonly execution: Execution;
-
-  constructor(message: string, execution: Execution) {
-    super(message);
-    this.execution = execution;
-  }
-}
-
-/** Python code's time was over, so it was interrupted. */
-export class CodeTimeoutError extends CodeError {}

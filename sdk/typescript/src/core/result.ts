@@ -4,13 +4,35 @@ import { constants } from "node:os";
 
 import type * as models from "../generated/models.js";
 import { bytesOf, joined, ofBase64, textOf } from "./bytes.js";
-import {
-  CodeError,
-  CodeTimeoutError,
-  CommandFailedError,
-  CommandTimeoutError,
-  NotUnderstoodError,
-} from "./failure.js";
+import { ForkdError, NotUnderstoodError } from "./failure.js";
+
+/** A command ended with another exit code than 0. */
+export class CommandFailedError extends ForkdError {
+  /** What it wrote and how it ended. */
+  readonly result: CommandResult;
+
+  constructor(message: string, result: CommandResult) {
+    super(message);
+    this.result = result;
+  }
+}
+
+/** A command's time was over, so it was killed. */
+export class CommandTimeoutError extends CommandFailedError {}
+
+/** Python code raised an exception, or the interpreter ended. */
+export class CodeError extends ForkdError {
+  /** What it printed until then, and the traceback. */
+  readonly execution: Execution;
+
+  constructor(message: string, execution: Execution) {
+    super(message);
+    this.execution = execution;
+  }
+}
+
+/** Python code's time was over, so it was interrupted. */
+export class CodeTimeoutError extends CodeError {}
 
 /** What a command wrote and how it ended. */
 export class CommandResult {

@@ -11,17 +11,10 @@ import httpx
 from anyio import to_thread
 
 from .._core.call import Answer, Call, Content, Pause, error_of, interpret, retry_delay_secs
-from .._core.failure import (
-    ApiError,
-    ClientClosedError,
-    ForkdError,
-    broken,
-    silent,
-    unreachable,
-)
+from .._core.failure import ApiError, ClientClosedError, ForkdError
 from .._core.flow import Flow
 from .._core.source import SILENCE_SECS_MAX
-from .._core.target import Target
+from .._core.target import Target, broken, silent, unreachable
 from .._dial import Way
 from .._tls import trust
 

@@ -1,12 +1,10 @@
-"""The root of all exceptions, and those that are not of the daemon's catalogue."""
+"""The root of all exceptions, and those that are not of the daemon's catalogue. Those that carry a
+result are beside it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from .result import CommandResult, Execution
-    from .target import Target
+from typing import ClassVar
 
 
 class ForkdError(Exception):
@@ -78,19 +76,6 @@ class SandboxGoneError(ForkdError):
     """The sandbox ended while something in it was being watched."""
 
 
-class CommandFailedError(ForkdError):
-    """A command ended with another exit code than 0."""
-
-    def __init__(self, message: str, result: CommandResult) -> None:
-        super().__init__(message)
-        self.result = result
-        """What it wrote and how it ended."""
-
-
-class CommandTimeoutError(CommandFailedError, TimeoutError):
-    """A command's time was over, so it was killed."""
-
-
 class ProgramMissingError(ForkdError):
     """The program `forkd`, which builds templates, is not on this machine."""
 
@@ -120,34 +105,3 @@ class BuildFailedError(ForkdError):
         """What its program wrote."""
         self.sandbox_id = sandbox_id
         """The sandbox of the step, if it was to be kept."""
-
-
-class CodeError(ForkdError):
-    """Python code raised an exception, or the interpreter ended."""
-
-    def __init__(self, message: str, execution: Execution) -> None:
-        super().__init__(message)
-        self.execution = execution
-        """What it printed until then, and the traceback."""
-
-
-class CodeTimeoutError(CodeError, TimeoutError):
-    """Python code's time was over, so it was interrupted."""
-
-
-def unreachable(target: Target, error: object) -> UnreachableError:
-    """Nobody has taken the connection."""
-    return UnreachableError(
-        f"no daemon answers at {target}: {error}",
-        hint="start it with `forkd serve`, or set FORKD_URL to where it is",
-    )
-
-
-def silent(target: Target) -> RequestTimeoutError:
-    """The answer has not come."""
-    return RequestTimeoutError(f"the daemon at {target} did not answer in time")
-
-
-def broken(target: Target, error: object) -> ConnectionBrokenError:
-    """The connection ended before the answer."""
-    return ConnectionBrokenError(f"the connection to the daemon at {target} broke off: {error}")

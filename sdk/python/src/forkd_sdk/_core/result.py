@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .. import models
-from .failure import CodeError, CodeTimeoutError, CommandFailedError, CommandTimeoutError
+from .failure import ForkdError
 
 # By these the daemon tells text from bytes, too.
 _TEXT_ENDINGS = ("json", "xml", "javascript")
@@ -31,6 +31,32 @@ class _Printed:
     def stderr(self) -> str:
         """Standard error as text."""
         return self.stderr_bytes.decode(errors="replace")
+
+
+class CommandFailedError(ForkdError):
+    """A command ended with another exit code than 0."""
+
+    def __init__(self, message: str, result: CommandResult) -> None:
+        super().__init__(message)
+        self.result = result
+        """What it wrote and how it ended."""
+
+
+class CommandTimeoutError(CommandFailedError, TimeoutError):
+    """A command's time was over, so it was killed."""
+
+
+class CodeError(ForkdError):
+    """Python code raised an exception, or the interpreter ended."""
+
+    def __init__(self, message: str, execution: Execution) -> None:
+        super().__init__(message)
+        self.execution = execution
+        """What it printed until then, and the traceback."""
+
+
+class CodeTimeoutError(CodeError, TimeoutError):
+    """Python code's time was over, so it was interrupted."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from .failure import ApiError, CodeError, CommandFailedError, ForkdError
-from .result import Execution
+from .failure import ApiError, ForkdError
+from .result import CodeError, CommandFailedError, Execution
 
 S = TypeVar("S")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .failure import ForkdError
+from .failure import ConnectionBrokenError, ForkdError, RequestTimeoutError, UnreachableError
 
 
 @dataclass(frozen=True)
@@ -65,3 +65,21 @@ def _run_directory(environment: Mapping[str, str], uid: int) -> Path:
     if runtime.startswith("/"):
         return Path(runtime, "forkd")
     return Path(f"/tmp/forkd-{uid}")  # noqa: S108 - the daemon refuses it if it is somebody else's
+
+
+def unreachable(target: Target, error: object) -> UnreachableError:
+    """Nobody has taken the connection."""
+    return UnreachableError(
+        f"no daemon answers at {target}: {error}",
+        hint="start it with `forkd serve`, or set FORKD_URL to where it is",
+    )
+
+
+def silent(target: Target) -> RequestTimeoutError:
+    """The answer has not come."""
+    return RequestTimeoutError(f"the daemon at {target} did not answer in time")
+
+
+def broken(target: Target, error: object) -> ConnectionBrokenError:
+    """The connection ended before the answer."""
+    return ConnectionBrokenError(f"the connection to the daemon at {target} broke off: {error}")
