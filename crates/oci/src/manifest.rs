@@ -308,4 +308,50 @@ mod tests {
         let arm = br#"{"architecture":"arm64","os":"linux","rootfs":{"diff_ids":[]}}"#;
         assert!(matches!(configuration(arm, "x"), Err(OciError::Platform { .. })));
     }
+
+    /// As images of Docker Hub say it, in the form that BuildKit writes.
+    #[test]
+    fn configurations_of_well_known_images_are_read_whole() {
+        let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let text = |config: serde_json::Value| {
+            serde_json::json!({
+                "architecture": "amd64", "os": "linux", "config": config, "history": [],
+                "created": "2026-01-01T00:00:00Z",
+                "rootfs": {"type": "layers", "diff_ids": [digest("l")]},
+            })
+            .to_string()
+        };
+        let python = serde_json::json!({
+            "Env": [path, "GPG_KEY=7169", "PYTHON_VERSION=3.12.8"],
+            "Cmd": ["python3"], "ArgsEscaped": true, "OnBuild": null,
+        });
+        let postgres = serde_json::json!({
+            "Env": [path, "PGDATA=/var/lib/postgresql/data"], "StopSignal": "SIGINT",
+            "Entrypoint": ["docker-entrypoint.sh"], "Cmd": ["postgres"],
+            "ExposedPorts": {"5432/tcp": {}}, "Volumes": {"/var/lib/postgresql/data": {}},
+        });
+        let redis = serde_json::json!({
+            "Env": [path], "WorkingDir": "/data", "Volumes": {"/data": {}},
+            "Entrypoint": ["docker-entrypoint.sh"], "Cmd": ["redis-server"],
+        });
+        let nginx = serde_json::json!({
+            "Env": [path, "NGINX_VERSION=1.27.3"], "StopSignal": "SIGQUIT",
+            "Entrypoint": ["/docker-entrypoint.sh"], "Cmd": ["nginx", "-g", "daemon off;"],
+            "Labels": {"maintainer": "somebody"},
+        });
+        for (config, variables, directory, signal, labels) in [
+            (python, 3, "", "", 0),
+            (postgres, 2, "", "SIGINT", 0),
+            (redis, 1, "/data", "", 0),
+            (nginx, 2, "", "SIGQUIT", 1),
+        ] {
+            let read = configuration(text(config.clone()).as_bytes(), "x").unwrap().program;
+            let found = (read.env.len(), read.working_dir.as_str(), read.stop_signal.as_str());
+            assert_eq!(found, (variables, directory, signal), "{config}");
+            assert_eq!((read.labels.len(), read.env[0].as_str()), (labels, path));
+            let words = |name: &str| config.get(name).cloned().unwrap_or(serde_json::json!([]));
+            assert_eq!(serde_json::json!(read.entrypoint), words("Entrypoint"));
+            assert_eq!(serde_json::json!(read.cmd), words("Cmd"));
+        }
+    }
 }

@@ -52,4 +52,43 @@ mod tests {
         assert_eq!(run(&[], &["c"], &["a"]), "a");
         assert_eq!(run(&[], &[], &[]), "");
     }
+
+    /// What images of Docker Hub say of themselves, as their documentation and Dockerfiles have it,
+    /// and what `docker run IMAGE` and `docker run IMAGE bash -l` then run.
+    const WELL_KNOWN: [(&str, &str, &str); 5] = [
+        (r#"{"Entrypoint":[],"Cmd":["python3"]}"#, "python3", "bash -l"),
+        (
+            r#"{"Entrypoint":["docker-entrypoint.sh"],"Cmd":["node"]}"#,
+            "docker-entrypoint.sh node",
+            "docker-entrypoint.sh bash -l",
+        ),
+        (
+            r#"{"Entrypoint":["docker-entrypoint.sh"],"Cmd":["postgres"],"StopSignal":"SIGINT"}"#,
+            "docker-entrypoint.sh postgres",
+            "docker-entrypoint.sh bash -l",
+        ),
+        (
+            r#"{"Entrypoint":["docker-entrypoint.sh"],"Cmd":["redis-server"]}"#,
+            "docker-entrypoint.sh redis-server",
+            "docker-entrypoint.sh bash -l",
+        ),
+        (
+            r#"{"Entrypoint":["/docker-entrypoint.sh"],"Cmd":["nginx","-g","daemon off;"]}"#,
+            "/docker-entrypoint.sh nginx -g daemon off;",
+            "/docker-entrypoint.sh bash -l",
+        ),
+    ];
+
+    #[test]
+    fn well_known_images_run_what_docker_run_runs() {
+        for (config, alone, with_arguments) in WELL_KNOWN {
+            let run = |args: &[&str]| {
+                let args: Vec<String> = args.iter().map(|word| (*word).to_owned()).collect();
+                let program: ImageProgram = serde_json::from_str(config).unwrap();
+                program.arguments(&args).join(" ")
+            };
+            assert_eq!(run(&[]), alone, "{config}");
+            assert_eq!(run(&["bash", "-l"]), with_arguments, "{config}");
+        }
+    }
 }
