@@ -25,7 +25,7 @@ const CHECKS: [(&str, &[&str]); 3] = [
 ];
 
 /// What ruff looks at, from the SDK's folder.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 12] = [
     ".",
     "../../bench",
     "../../crates/agent/tests/driver",
@@ -35,6 +35,7 @@ const FOLDERS: [&str; 11] = [
     "../../recipes/e2b-agent",
     "../../recipes/parallel-pytest",
     "../../recipes/postgresql-fixture",
+    "../../recipes/shared-state",
     "../../recipes/tree-search",
     "../../tests/cli",
 ];
