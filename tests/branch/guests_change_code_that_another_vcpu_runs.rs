@@ -27,6 +27,7 @@ fn a_guest_lives_on_when_its_kernel_changes_code_that_another_vcpu_runs() {
             cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
+            private: false,
         };
         let template = lab.engine.build_template(request, Arc::new(NoProgress)).await.unwrap();
         let guest = lab.one(&template.tag).await;

@@ -26,6 +26,7 @@ fn a_guest_with_memory_in_two_regions_has_all_of_it_in_the_child() {
             cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
+            private: false,
         };
         let template =
             lab.engine.build_template(request, std::sync::Arc::new(NoProgress)).await.unwrap();

@@ -57,6 +57,10 @@ fn snapshots_travel_through_registries() {
     assert_eq!(registry.bytes() as u64 - base, sent);
     assert!(sent < all / 2, "the parts of the template are there: {sent} of {all}");
 
+    here.ok(&["-q", "branch", &id, "--tag", "secret", "--private"]);
+    let (errors, code) = here.refused(&["push", "secret", &registry.reference("team/t:secret")]);
+    assert!(errors.contains("is private") && errors.contains("\nhint: ") && code == 1, "{errors}");
+
     let stranger = Forkd::with_variables(&[("DOCKER_CONFIG", "/nonexistent")]);
     let (errors, code) = stranger.refused(&["pull", &warm]);
     assert!(errors.contains("docker login") && code == 1, "{errors}");

@@ -84,6 +84,7 @@ fn programs_on_two_vcpus_wait_for_the_renewal_in_eight_children() {
             cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
+            private: false,
         };
         let template = lab.engine.build_template(request, Arc::new(NoProgress)).await.unwrap();
         let source = lab.one(&template.tag).await;

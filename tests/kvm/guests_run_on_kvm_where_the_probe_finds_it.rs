@@ -59,6 +59,7 @@ async fn a_guest_and_a_child_of_its_branch_have_a_level(lab: &Lab) {
         cpu: CpuModel::V2,
         warm: Vec::new(),
         shared: false,
+        private: false,
     };
     lab.engine.build_template(request, Arc::new(NoProgress)).await.expect("it boots");
     let source = lab.one(&tag).await;

@@ -59,6 +59,7 @@ async fn a_template_in_its_warm_up(lab: &Lab) {
         cpu: forkd_types::CpuModel::Host,
         warm: vec!["/bin/sleep".to_owned(), "600".to_owned()],
         shared: false,
+        private: false,
     };
     let mut events = lab.engine.events(None);
     let begun = lab.engine.begin_template(request, Arc::new(NoProgress)).unwrap();
@@ -89,6 +90,7 @@ fn begin<'a>(
         children: 0,
         network: None,
         join: None,
+        private: false,
         wait: Wait::UntilReady,
     };
     let (engine, id) = (lab.engine.clone(), source.id.clone());

@@ -45,6 +45,7 @@ async fn limits(lab: &Lab, tag: &SnapshotTag) {
         children,
         network: None,
         join: None,
+        private: false,
         wait: Wait::UntilReady,
     };
     assert_eq!(refused_by(lab.engine.branch(&source.id, request(2)).await), "max_guest_memory_mib");

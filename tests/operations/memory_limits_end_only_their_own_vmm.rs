@@ -135,6 +135,7 @@ async fn a_branch_under_way(lab: &Lab, gate: &Gate, tag: &SnapshotTag) {
         children: 0,
         network: None,
         join: None,
+        private: false,
         wait: Wait::UntilReady,
     };
     let (engine, id) = (lab.engine.clone(), guest.id.clone());

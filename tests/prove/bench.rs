@@ -53,6 +53,7 @@ impl Bench {
             cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
+            private: false,
         };
         let built = lab.engine.build_template(request, Arc::new(NoProgress)).await;
         built.expect("the template is built");

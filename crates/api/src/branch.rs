@@ -38,6 +38,9 @@ pub struct BranchRequest {
     /// snapshot later is not concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkPolicy>,
+    /// Neither push nor export the snapshot, nor what is branched from it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
 }
 
 const fn yes() -> bool {
@@ -54,6 +57,7 @@ impl Default for BranchRequest {
             wait: yes(),
             n: 0,
             network: None,
+            private: false,
         }
     }
 }

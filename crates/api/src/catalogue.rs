@@ -107,6 +107,10 @@ catalogue! {
         "ask who exported it for the output of `forkd key`; if it is that key, trust it with \
          `forkd key trust NAME KEY`; `forkd snapshot import --trust-once` imports what anybody \
          has signed";
+    /// A private snapshot is not to leave the host.
+    SnapshotPrivate = "snapshot_private", 403,
+        "it was made with `--private`, or branched from one that was; build what others may have \
+         without it";
     /// A shared snapshot belongs to somebody else.
     NotYours = "not_yours", 403,
         "fork it, and branch or compact what you get; only its owner and admins may remove it";

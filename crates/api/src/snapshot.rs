@@ -25,6 +25,9 @@ pub struct Snapshot {
     /// Whether all owners may look at it and start from it.
     #[serde(default)]
     pub shared: bool,
+    /// Whether it is neither pushed nor exported, nor what is branched from it.
+    #[serde(default)]
+    pub private: bool,
     /// Where its durable files are.
     pub dir: String,
     /// When it was requested, in seconds since 1970.
@@ -169,6 +172,9 @@ pub struct CreateSnapshot {
     /// Lets all owners look at it and start from it, as `OWNER/TAG`. For admins alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
+    /// Neither push nor export it, nor what is branched from it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
 }
 
 const fn yes() -> bool {
@@ -221,6 +227,7 @@ impl CreateSnapshot {
             warm: Vec::new(),
             wait: yes(),
             shared: false,
+            private: false,
         }
     }
 

@@ -114,6 +114,7 @@ pub(crate) fn snapshot(snapshot: forkd_engine::Snapshot, reader: &Owner) -> Snap
         tag: snapshot.tag.shown_to(reader),
         owner: snapshot.tag.owner().clone().into(),
         shared: snapshot.shared,
+        private: snapshot.private,
         dir: snapshot.directory.to_string_lossy().into_owned(),
         created_at_unix: unix_seconds(snapshot.created_at),
         branched_from: snapshot.branched_from.map(String::from),
@@ -327,6 +328,7 @@ mod tests {
         phases.record(BranchPhase::Protect, Duration::from_micros(1500));
         forkd_engine::Snapshot {
             shared: false,
+            private: false,
             tag: "t".parse().unwrap(),
             directory: "/d".into(),
             created_at: SystemTime::UNIX_EPOCH + Duration::from_secs(7),

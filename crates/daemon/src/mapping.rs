@@ -22,6 +22,7 @@ pub(crate) fn code_of(error: &EngineError) -> ErrorCode {
         EngineError::ArtifactUnfit { .. } => ErrorCode::ArtifactUnfit,
         EngineError::ArtifactRefused { .. } => ErrorCode::ArtifactRefused,
         EngineError::KeyNotTrusted { .. } => ErrorCode::KeyNotTrusted,
+        EngineError::SnapshotPrivate { .. } => ErrorCode::SnapshotPrivate,
         EngineError::UnknownKey { .. } => ErrorCode::KeyNotFound,
         EngineError::SnapshotInUse { .. } => ErrorCode::SnapshotInUse,
         EngineError::SandboxNotRunning { .. } => ErrorCode::SandboxNotRunning,

@@ -293,6 +293,7 @@ fn kind_of(error: &EngineError) -> Kind {
         | EngineError::GatewayNotTrusted { .. } => Kind::Conflict,
         EngineError::NotYours { .. }
         | EngineError::AdminOnly { .. }
+        | EngineError::SnapshotPrivate { .. }
         | EngineError::KeyNotTrusted { .. } => Kind::PermissionDenied,
         EngineError::BadRequest { .. }
         | EngineError::NetworkNotPermitted(_)

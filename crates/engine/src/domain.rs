@@ -49,6 +49,8 @@ pub struct TemplateRequest {
     pub warm: Vec<String>,
     /// Whether all may look at it and start from it. For admins alone.
     pub shared: bool,
+    /// Whether it, and what is branched from it, stay on this host.
+    pub private: bool,
 }
 
 /// A snapshot, as far as callers care.
@@ -88,6 +90,8 @@ pub struct Snapshot {
     pub memory_layer: ByteCount,
     /// Whether all may look at it and start from it, not only its owner.
     pub shared: bool,
+    /// Whether it, and what is branched from it, stay on this host.
+    pub private: bool,
 }
 
 /// Figures of one branch.
@@ -230,6 +234,9 @@ pub struct BranchRequest {
     pub network: Option<NetworkPolicy>,
     /// Private networks that the children join. None: those of the source.
     pub join: Option<BTreeSet<NetworkName>>,
+    /// Whether the snapshot, and what is branched from it, stay on this host. What is branched
+    /// from a private one is private anyway.
+    pub private: bool,
     /// When to answer.
     pub wait: Wait,
 }

@@ -101,6 +101,12 @@ pub enum EngineError {
         /// The tag.
         tag: SnapshotTag,
     },
+    /// It is not to leave this host.
+    #[error("snapshot `{tag}` is private: it is neither pushed nor exported")]
+    SnapshotPrivate {
+        /// The tag.
+        tag: SnapshotTag,
+    },
     /// Only an admin may do that.
     #[error("{what} is for admins")]
     AdminOnly {

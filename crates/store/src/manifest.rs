@@ -65,6 +65,9 @@ pub struct SnapshotManifest {
     /// SHA-256 of the certificate of a network gateway that programs in the guest trust.
     #[serde(default)]
     pub gateway_certificate: Option<String>,
+    /// It does not leave this host as an artifact, nor does what is branched from it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
     /// The snapshot below.
     pub parent_tag: Option<SnapshotTag>,
     /// The sandbox that it was branched from.
@@ -179,6 +182,7 @@ mod tests {
             },
             network_device: true,
             gateway_certificate: Some("cd".to_owned()),
+            private: false,
             parent_tag: Some("base".parse().unwrap()),
             branched_from: Some("sb-0123456789ab".parse().unwrap()),
         }

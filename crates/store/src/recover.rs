@@ -231,6 +231,7 @@ mod tests {
                 },
                 network_device: false,
                 gateway_certificate: None,
+                private: false,
                 parent_tag: None,
                 branched_from: None,
             };

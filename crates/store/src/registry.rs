@@ -508,6 +508,7 @@ mod tests {
                 },
                 network_device: false,
                 gateway_certificate: None,
+                private: false,
                 parent_tag: None,
                 branched_from: Some(SandboxId::random()),
             },

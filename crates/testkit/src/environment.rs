@@ -218,6 +218,7 @@ impl Lab {
             cpu: forkd_types::CpuModel::Host,
             warm: Vec::new(),
             shared: false,
+            private: false,
         };
         self.engine.build_template(request, Arc::new(NoProgress)).await
     }

@@ -105,6 +105,7 @@ impl<'a> Guest<'a> {
             children: 0,
             network: None,
             join: None,
+            private: false,
             wait: Wait::UntilReady,
         };
         self.lab.engine.branch(&self.id, request).await.map(|branch| branch.snapshot)
@@ -116,7 +117,15 @@ impl<'a> Guest<'a> {
     /// What the engine says.
     pub async fn try_branch_as(&self, tag: &SnapshotTag) -> Result<Snapshot, EngineError> {
         let (tag, mode, wait) = (Some(tag.clone()), BranchMode::Live, Wait::UntilReady);
-        let request = BranchRequest { tag, mode, children: 0, network: None, join: None, wait };
+        let request = BranchRequest {
+            tag,
+            mode,
+            children: 0,
+            network: None,
+            join: None,
+            private: false,
+            wait,
+        };
         self.lab.engine.branch(&self.id, request).await.map(|branch| branch.snapshot)
     }
 
@@ -128,6 +137,7 @@ impl<'a> Guest<'a> {
             children,
             network: None,
             join: None,
+            private: false,
             wait: Wait::UntilReady,
         };
         let branch = self.lab.engine.branch(&self.id, request).await.expect("the branch is taken");

@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Return as soon as the sandbox runs again; the snapshot is still being written then
     #[arg(long, conflicts_with = "count")]
     no_wait: bool,
+    /// Keep the snapshot, and what is branched from it, on this host: neither is pushed or exported
+    #[arg(long)]
+    private: bool,
     #[command(flatten)]
     network: Network,
 }
@@ -50,6 +53,7 @@ pub(crate) async fn run(global: &Global, options: Options) -> anyhow::Result<Exi
         wait: !options.no_wait,
         n: options.count,
         network: options.network.policy(),
+        private: options.private,
         ..BranchRequest::default()
     };
     let work = client.branch(&options.sandbox, &request);

@@ -60,6 +60,9 @@ struct Build {
     /// Let all owners start from it; for admins
     #[arg(long)]
     shared: bool,
+    /// Keep it, and what is branched from it, on this host: neither is pushed or exported
+    #[arg(long)]
+    private: bool,
     /// Do not wait for it; see `forkd operations`
     #[arg(long)]
     no_wait: bool,
@@ -95,6 +98,7 @@ fn request(build: Build) -> anyhow::Result<CreateSnapshot> {
         warm,
         wait: !build.no_wait,
         shared: build.shared,
+        private: build.private,
         ..image
     })
 }
@@ -113,6 +117,7 @@ mod tests {
             cpu: CpuModel::Host,
             warm: warm.map(Into::into),
             shared: false,
+            private: false,
             no_wait: false,
         }
     }

@@ -125,6 +125,7 @@ async fn story(
         cpu: forkd_types::CpuModel::Host,
         warm: Vec::new(),
         shared: false,
+        private: false,
     };
     let begun = Instant::now();
     let built = engine.build_template(request, Arc::new(NoProgress)).await;
@@ -140,6 +141,7 @@ async fn story(
         children: 1,
         network: None,
         join: None,
+        private: false,
         wait: Wait::UntilReady,
     };
     let branch = engine.branch(&source, request).await.map_err(|e| ("branch the guest", e))?;

@@ -40,6 +40,7 @@ pub(crate) async fn branch(
         children: body.n,
         network: checked.network,
         join: checked.join,
+        private: body.private,
         wait: if body.wait { Wait::UntilReady } else { Wait::UntilResumed },
     };
     let (engine, mode) = (app.engine.clone(), checked.mode);

@@ -59,6 +59,7 @@ pub(crate) async fn create(
         cpu: checked.cpu,
         warm: body.warm,
         shared: body.shared,
+        private: body.private,
     };
     if accepts_stream(&headers) {
         return Ok(build::streamed(app, request));

@@ -79,6 +79,7 @@ impl Asked {
             children: 0,
             network: None,
             join: None,
+            private: false,
             wait: Wait::UntilReady,
         };
         match self.engine.branch(&source.id, request(BranchMode::default())).await {

@@ -74,6 +74,7 @@ async fn build(engine: &Engine, name: &str, shared: Shared) {
         cpu: forkd_types::CpuModel::Host,
         warm: Vec::new(),
         shared: shared == Shared::Yes,
+        private: false,
     };
     engine.build_template(request, Arc::new(NoProgress)).await.unwrap();
 }

@@ -20,9 +20,10 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::UnknownSnapshot`], [`EngineError::SnapshotNotReady`],
-    /// [`EngineError::SnapshotDamaged`], [`EngineError::Cancelled`].
+    /// [`EngineError::SnapshotPrivate`], [`EngineError::SnapshotDamaged`],
+    /// [`EngineError::Cancelled`].
     pub async fn export_snapshot(&self, tag: &SnapshotTag) -> Result<Exported, EngineError> {
-        let row = self.ready_row(tag)?;
+        let row = self.row_that_may_leave(tag)?;
         let label = self.label(&row);
         self.snapshots.export(row, label).await
     }
@@ -59,7 +60,7 @@ impl Engine {
         tag: &SnapshotTag,
         reference: &str,
     ) -> Result<Pushed, EngineError> {
-        let row = self.ready_row(tag)?;
+        let row = self.row_that_may_leave(tag)?;
         self.require_admin("pushing to a registry")?;
         let to = reference_of(reference)?;
         if to.digest.is_some() {
@@ -107,6 +108,14 @@ impl Engine {
     pub async fn hub_search(&self, host: &str, term: &str) -> Result<HubListing, EngineError> {
         self.require_admin("looking into a registry")?;
         hub::search(host, term).await
+    }
+
+    fn row_that_may_leave(&self, tag: &SnapshotTag) -> Result<SnapshotRow, EngineError> {
+        let row = self.ready_row(tag)?;
+        match row.manifest.private {
+            true => Err(EngineError::SnapshotPrivate { tag: tag.clone() }),
+            false => Ok(row),
+        }
     }
 
     /// What goes along with a snapshot that leaves this host.

@@ -219,7 +219,7 @@ impl Engine {
         let memory = origin.memory;
         let places = self.places(request.children, memory)?;
         let queued = handle.place_for(RequestKind::Branch)?;
-        let operation = self.reserve_branch(&handle, &tag)?;
+        let operation = self.reserve_branch(&handle, &tag, request.private)?;
         let (resumed, has_resumed) = oneshot::channel();
         let (done, outcome) = oneshot::channel();
         queued.complete(Request::Branch(Box::new(BranchOrder {
@@ -277,6 +277,7 @@ impl Engine {
         &self,
         handle: &SandboxHandle,
         tag: &SnapshotTag,
+        private: bool,
     ) -> Result<Running, EngineError> {
         let origin = handle.origin().ok_or_else(|| handle.not_running())?;
         let manifest = SnapshotManifest {
@@ -286,6 +287,7 @@ impl Engine {
             contents: forkd_store::KnownContents::default(),
             parent_tag: self.origin_of(handle.id()),
             branched_from: Some(handle.id().clone()),
+            private: private || origin.private,
             ..origin
         };
         let id = OperationId::random();

@@ -57,6 +57,7 @@ impl Lifecycle {
             machine: self.host.machine_with(request.cpu),
             network_device: true,
             gateway_certificate: None,
+            private: request.private,
             parent_tag: None,
             branched_from: None,
         };

@@ -82,6 +82,7 @@ impl Catalog {
             image: row.manifest.image,
             memory: row.manifest.memory,
             vcpus: row.manifest.vcpus,
+            private: row.manifest.private,
             cpu: qemu::cpu_model_of(&row.manifest.machine.cpu_model),
             memory_layer: branch.as_ref().map_or(row.manifest.memory, |report| report.stored),
             branch,

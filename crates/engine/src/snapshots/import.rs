@@ -207,6 +207,7 @@ impl Snapshots {
             machine: vmm.clone(),
             network_device: needs.network_device,
             gateway_certificate: needs.gateway_certificate.clone(),
+            private: false,
             parent_tag: None,
             branched_from: None,
         })

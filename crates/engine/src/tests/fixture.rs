@@ -195,10 +195,18 @@ pub(super) fn template(name: &str) -> TemplateRequest {
     let (tag, image) = (tag(name), TemplateImage::Named(IMAGE.to_owned()));
     let size = MachineSize::new(MEMORY, 1).unwrap();
     let cpu = forkd_types::CpuModel::Host;
-    TemplateRequest { tag, image, size, cpu, warm: Vec::new(), shared: false }
+    TemplateRequest { tag, image, size, cpu, warm: Vec::new(), shared: false, private: false }
 }
 
 pub(super) fn request(name: &str) -> BranchRequest {
     let (mode, wait) = (BranchMode::Diff, Wait::UntilReady);
-    BranchRequest { tag: Some(tag(name)), mode, children: 0, network: None, join: None, wait }
+    BranchRequest {
+        tag: Some(tag(name)),
+        mode,
+        children: 0,
+        network: None,
+        join: None,
+        private: false,
+        wait,
+    }
 }

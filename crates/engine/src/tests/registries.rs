@@ -3,7 +3,9 @@
 use forkd_testkit::{Fault, Registry};
 
 use super::fixture::{Fixture, request, tag};
-use crate::{Caller, EngineError, ImportRequest, OperationKind, Role, Signer, Trust};
+use crate::{
+    BranchRequest, Caller, EngineError, ImportRequest, OperationKind, Role, Signer, Trust,
+};
 
 fn known(name: &str) -> ImportRequest {
     ImportRequest { tag: Some(tag(name)), trust: Trust::Known }
@@ -197,4 +199,25 @@ async fn a_search_goes_through_all_pages_and_finds_snapshots_by_the_name_of_thei
     let user = lab.engine.seen_by(Caller::new("ann".parse().unwrap(), Role::User));
     let refused = user.hub_search(host.trim_end_matches('/'), "").await.unwrap_err();
     assert!(matches!(refused, EngineError::AdminOnly { .. }), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_private_stays_here_and_so_does_what_is_branched_or_compacted_from_it() {
+    let (lab, registry) = (Fixture::new().await, Registry::good());
+    let source = lab.child().await;
+    let order = BranchRequest { private: true, children: 1, ..request("private") };
+    let child = lab.engine.branch(&source.id, order).await.unwrap().children.remove(0).unwrap();
+    lab.branch(&child.id, "below").await.unwrap();
+    lab.engine.compact_snapshot(&tag("below"), &tag("alone")).await.unwrap();
+    for name in ["private", "below", "alone"] {
+        assert!(lab.engine.snapshot(&tag(name)).unwrap().private, "{name}");
+        let pushed = lab.engine.push_snapshot(&tag(name), &registry.reference("team/t:v1")).await;
+        let exported = lab.engine.export_snapshot(&tag(name)).await.err();
+        for refused in [pushed.unwrap_err(), exported.unwrap()] {
+            assert!(matches!(refused, EngineError::SnapshotPrivate { .. }), "{name}: {refused}");
+        }
+    }
+    assert!(registry.asked().is_empty());
+    lab.branch(&source.id, "open").await.unwrap();
+    lab.engine.push_snapshot(&tag("open"), &registry.reference("team/t:v1")).await.unwrap();
 }

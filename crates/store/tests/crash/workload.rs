@@ -346,6 +346,7 @@ fn blank_row(tag: &SnapshotTag, content: String, parent: Option<SnapshotTag>) ->
                 accelerator: "none".to_owned(),
                 cpu_model: "none".to_owned(),
             },
+            private: false,
             parent_tag: parent,
             branched_from: None,
         },

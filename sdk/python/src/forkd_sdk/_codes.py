@@ -67,6 +67,7 @@ __all__ = [
     "SnapshotIncompatibleError",
     "SnapshotNotFoundError",
     "SnapshotNotReadyError",
+    "SnapshotPrivateError",
     "StoreFailedError",
     "TagTakenError",
     "TooManyConnectionsError",
@@ -118,6 +119,14 @@ class KeyNotTrustedError(ApiError):
     """
 
     code = "key_not_trusted"
+
+
+class SnapshotPrivateError(ApiError):
+    """A private snapshot is not to leave the host. Status 403; remedy: it was made with
+    `--private`, or branched from one that was; build what others may have without it.
+    """
+
+    code = "snapshot_private"
 
 
 class NotYoursError(ApiError):
@@ -628,6 +637,7 @@ BY_CODE: dict[str, type[ApiError]] = {
     "peer_refused": PeerRefusedError,
     "network_not_permitted": NetworkNotPermittedError,
     "key_not_trusted": KeyNotTrustedError,
+    "snapshot_private": SnapshotPrivateError,
     "not_yours": NotYoursError,
     "admin_only": AdminOnlyError,
     "cross_site": CrossSiteError,

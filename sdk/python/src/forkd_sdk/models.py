@@ -943,6 +943,9 @@ class Snapshot:
     phases_ms: dict[str, float] = field(default_factory=dict)
     """Milliseconds by phase of the branch."""
 
+    private: bool | None = None
+    """Whether it is neither pushed nor exported, nor what is branched from it."""
+
     ready_ms: float | None = None
     """From the request to the usable snapshot, in milliseconds."""
 

@@ -85,6 +85,8 @@ export interface BuildOptions {
   cpu?: models.KnownCpuModel | undefined;
   /** Program and arguments, run before the freeze. */
   warm?: readonly string[] | undefined;
+  /** Neither push nor export it, nor what is branched from it. */
+  private?: boolean | undefined;
   /** False: answer at once; the snapshot's `wait` waits for its end. */
   wait?: boolean | undefined;
 }
@@ -102,6 +104,8 @@ export interface BranchOptions {
   measureDiff?: boolean | undefined;
   /** What the children may reach; by default what this sandbox may. */
   network?: NetworkOptions | undefined;
+  /** Neither push nor export the snapshot, nor what is branched from it. */
+  private?: boolean | undefined;
 }
 
 /** How a program runs. */
@@ -226,6 +230,7 @@ export function build(tag: string, options: BuildOptions): Call<models.Snapshot>
     vcpus: options.vcpus,
     cpu: options.cpu,
     warm: options.warm?.length ? options.warm : undefined,
+    private: options.private || undefined,
     wait: options.wait === false ? false : undefined,
   });
   const parse = one(models.readSnapshot);
@@ -376,6 +381,7 @@ export function branch(id: string, options: BranchOptions): Call<models.BranchAn
     tag: options.tag,
     wait: options.wait ?? true,
     measure_diff: options.measureDiff || undefined,
+    private: options.private || undefined,
     network: options.network === undefined ? undefined : policy(options.network),
   });
   const parse = one(models.readBranchAnswer);

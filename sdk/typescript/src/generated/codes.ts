@@ -45,6 +45,14 @@ export class KeyNotTrustedError extends ApiError {
 }
 
 /**
+ * A private snapshot is not to leave the host. Status 403; remedy: it was made with `--private`, or
+ * branched from one that was; build what others may have without it.
+ */
+export class SnapshotPrivateError extends ApiError {
+  static override readonly code: string = "snapshot_private";
+}
+
+/**
  * A shared snapshot belongs to somebody else. Status 403; remedy: fork it, and branch or compact
  * what you get; only its owner and admins may remove it.
  */
@@ -544,6 +552,7 @@ export const BY_CODE: ReadonlyMap<string, typeof ApiError> = new Map([
   ["peer_refused", PeerRefusedError],
   ["network_not_permitted", NetworkNotPermittedError],
   ["key_not_trusted", KeyNotTrustedError],
+  ["snapshot_private", SnapshotPrivateError],
   ["not_yours", NotYoursError],
   ["admin_only", AdminOnlyError],
   ["cross_site", CrossSiteError],

@@ -650,6 +650,8 @@ export interface Snapshot {
   readonly pauseMs?: number | undefined;
   /** Milliseconds by phase of the branch. */
   readonly phasesMs: Readonly<Record<string, number>>;
+  /** Whether it is neither pushed nor exported, nor what is branched from it. */
+  readonly private?: boolean | undefined;
   /** From the request to the usable snapshot, in milliseconds. */
   readonly readyMs?: number | undefined;
   /** Whether all owners may look at it and start from it. */
@@ -736,6 +738,7 @@ export const readBranchAnswer: Reader<BranchAnswer> = object("BranchAnswer", {
   parentTag: perhaps("parent_tag", text),
   pauseMs: perhaps("pause_ms", number),
   phasesMs: otherwise("phases_ms", map(number), () => ({})),
+  private: perhaps("private", truth),
   readyMs: perhaps("ready_ms", number),
   shared: perhaps("shared", truth),
   storedBytes: perhaps("stored_bytes", number),
@@ -1021,6 +1024,7 @@ export const readSnapshot: Reader<Snapshot> = object("Snapshot", {
   parentTag: perhaps("parent_tag", text),
   pauseMs: perhaps("pause_ms", number),
   phasesMs: otherwise("phases_ms", map(number), () => ({})),
+  private: perhaps("private", truth),
   readyMs: perhaps("ready_ms", number),
   shared: perhaps("shared", truth),
   storedBytes: perhaps("stored_bytes", number),
@@ -1059,6 +1063,7 @@ export const readSnapshotInfo: Reader<SnapshotInfo> = object("SnapshotInfo", {
   parentTag: perhaps("parent_tag", text),
   pauseMs: perhaps("pause_ms", number),
   phasesMs: otherwise("phases_ms", map(number), () => ({})),
+  private: perhaps("private", truth),
   readyMs: perhaps("ready_ms", number),
   shared: perhaps("shared", truth),
   storedBytes: perhaps("stored_bytes", number),

@@ -137,6 +137,7 @@ async fn info(global: &Global, tag: &str) -> anyhow::Result<()> {
         ("memory", output::size(snapshot.mem_size_mib << 20)),
         ("vcpus", snapshot.vcpus.to_string()),
         ("cpu", or_dash(snapshot.cpu.map(|cpu| cpu.to_string()))),
+        ("private", if snapshot.private { "yes" } else { "no" }.to_owned()),
         ("age", output::age(snapshot.created_at_unix)),
         ("directory", snapshot.dir),
         ("branched from", or_dash(snapshot.branched_from)),

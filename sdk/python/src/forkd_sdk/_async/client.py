@@ -96,6 +96,7 @@ class AsyncSnapshots:
         vcpus: int | None = None,
         cpu: models.KnownCpuModel | None = None,
         warm: Sequence[str] = (),
+        private: bool = False,
         wait: bool = True,
         on_step: Callable[[str], object] | None = None,
     ) -> AsyncSnapshot:
@@ -103,7 +104,8 @@ class AsyncSnapshots:
 
         Either name an `image` of the daemon, or an OCI image with `from_reference`, such as
         `python:3.12-slim`. `cpu` is what guests see as their processor: with `x86-64-v2` or
-        `x86-64-v3`, snapshots start on other hosts that have that level.
+        `x86-64-v3`, snapshots start on other hosts that have that level. What is `private` is
+        neither pushed nor exported, nor is what is branched from it.
 
         `on_step` is called with each step when it begins. With `wait=False` the answer comes at
         once; the snapshot's `wait` waits for its end.
@@ -116,6 +118,7 @@ class AsyncSnapshots:
             vcpus=vcpus,
             cpu=cpu,
             warm=warm,
+            private=private,
             wait=wait,
         )
         if on_step is None:

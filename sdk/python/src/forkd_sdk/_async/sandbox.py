@@ -123,13 +123,15 @@ class AsyncSandbox:
         wait: bool = True,
         measure_diff: bool = False,
         network: models.NetworkPolicy | None = None,
+        private: bool = False,
     ) -> AsyncBranch:
         """Takes a snapshot of this very instant and starts `n` children from it.
 
         This sandbox goes on; it pauses for about a millisecond in mode `live`, which is the
         default. Each child has memory, processes and disk of that instant. With `wait=False` the
         answer comes while the snapshot is still written; without children then. `network` says
-        what the children may reach; by default what this sandbox may.
+        what the children may reach; by default what this sandbox may. What is `private` is neither
+        pushed nor exported, nor is what is branched from it.
         """
         call = request.branch(
             self.id,
@@ -139,6 +141,7 @@ class AsyncSandbox:
             wait=wait,
             measure_diff=measure_diff,
             network=network,
+            private=private,
         )
         answer = await self._transport.send(call)
         children = [AsyncChild.of(self._transport, child) for child in answer.children]

@@ -98,6 +98,7 @@ def build(
     vcpus: int | None = None,
     cpu: str | None = None,
     warm: Sequence[str] = (),
+    private: bool = False,
     wait: bool = True,
 ) -> Call[models.Snapshot]:
     """POST /v1/snapshots."""
@@ -106,6 +107,8 @@ def build(
         body["from"] = from_reference
     if warm:
         body["warm"] = list(warm)
+    if private:
+        body["private"] = True
     if not wait:
         body["wait"] = False
     return Call("POST", "/v1/snapshots", one(models.Snapshot), body=body, timeout_secs=None)
@@ -332,6 +335,7 @@ def branch(
     wait: bool = True,
     measure_diff: bool = False,
     network: models.NetworkPolicy | None = None,
+    private: bool = False,
 ) -> Call[models.BranchAnswer]:
     """POST /v1/sandboxes/:id/branch."""
     body = _given(
@@ -340,6 +344,7 @@ def branch(
         tag=tag,
         wait=wait,
         measure_diff=measure_diff or None,
+        private=private or None,
         network=_policy(network) if network else None,
     )
     path = _path("v1", "sandboxes", sandbox_id, "branch")

@@ -97,6 +97,7 @@ class Snapshots:
         vcpus: int | None = None,
         cpu: models.KnownCpuModel | None = None,
         warm: Sequence[str] = (),
+        private: bool = False,
         wait: bool = True,
         on_step: Callable[[str], object] | None = None,
     ) -> Snapshot:
@@ -104,7 +105,8 @@ class Snapshots:
 
         Either name an `image` of the daemon, or an OCI image with `from_reference`, such as
         `python:3.12-slim`. `cpu` is what guests see as their processor: with `x86-64-v2` or
-        `x86-64-v3`, snapshots start on other hosts that have that level.
+        `x86-64-v3`, snapshots start on other hosts that have that level. What is `private` is
+        neither pushed nor exported, nor is what is branched from it.
 
         `on_step` is called with each step when it begins. With `wait=False` the answer comes at
         once; the snapshot's `wait` waits for its end.
@@ -117,6 +119,7 @@ class Snapshots:
             vcpus=vcpus,
             cpu=cpu,
             warm=warm,
+            private=private,
             wait=wait,
         )
         if on_step is None:
