@@ -6,7 +6,7 @@ import type { Readable } from "node:stream";
 
 import { missing } from "./core/building.js";
 
-/** For a program that was interrupted to end by itself. */
+/** For a program that was asked to end. */
 const STOP_SECS = 60;
 
 /** What a program is given, and who hears of it. */
@@ -28,8 +28,8 @@ export interface Ended {
 /**
  * Gives the program its text, and `onLine` its lines.
  *
- * Guarantees: whatever ends this, the program has ended; it is interrupted first, so that it can
- * end in order.
+ * Guarantees: whatever ends this, the program has ended; it is asked to first, so that it can end
+ * in order. Not by an interrupt, which is ignored below a shell that runs us in the background.
  */
 export async function follow(
   program: string,
@@ -48,7 +48,7 @@ export async function follow(
   let said = "";
   child.stderr.setEncoding("utf8").on("data", (piece: string) => (said += piece));
   const closed = once(child, "close");
-  const stop = (): void => interrupt(child);
+  const stop = (): void => end(child);
   options.signal?.addEventListener("abort", stop, { once: true });
   // While it was started nobody listened.
   if (options.signal?.aborted) stop();
@@ -77,8 +77,8 @@ async function* lines(output: Readable): AsyncGenerator<string> {
   }
 }
 
-function interrupt(child: ChildProcess): void {
-  child.kill("SIGINT");
+function end(child: ChildProcess): void {
+  child.kill("SIGTERM");
   const timer = setTimeout(() => child.kill("SIGKILL"), 1000 * STOP_SECS);
   child.once("close", () => clearTimeout(timer));
 }

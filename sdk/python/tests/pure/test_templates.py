@@ -55,12 +55,12 @@ def step(status, **more):
 
 BUILT = 'step("running"); step("done", snapshot_tag="step-1"); tell("built", tag="app", ms=2.5)'
 
-# Tells that it runs, and at an interrupt that it ends in order.
+# Tells that it runs, and that it ends in order when it is asked to.
 PATIENT = """
 def stop(*_):
     open(place + "/stopped", "w").close()
     sys.exit(130)
-signal.signal(signal.SIGINT, stop)
+signal.signal(signal.SIGTERM, stop)
 step("running")
 time.sleep(60)
 """
@@ -84,7 +84,7 @@ class Program:
         return found
 
     @property
-    def was_interrupted(self) -> bool:
+    def was_asked_to_end(self) -> bool:
         return (self.place / "stopped").exists()
 
 
@@ -340,7 +340,7 @@ def test_an_error_of_the_callback_ends_the_build_in_order(
 
     with pytest.raises(RuntimeError, match="no more"):
         TINY.build(program=str(program), on_step=on_step, client=daemon.client())
-    assert program.was_interrupted
+    assert program.was_asked_to_end
 
 
 def test_an_interrupt_ends_the_build_in_order(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_an_interrupt_ends_the_build_in_order(tmp_path: Path) -> None:
         ours.kill()
         ours.communicate()
     assert "KeyboardInterrupt" in said
-    assert program.was_interrupted
+    assert program.was_asked_to_end
 
 
 @pytest.mark.anyio
@@ -376,7 +376,7 @@ async def test_a_build_that_is_cancelled_ends_in_order(tmp_path: Path, daemon: F
                 program=str(program), on_step=lambda _: scope.cancel(), client=client
             )
     assert scope.cancelled_caught
-    assert program.was_interrupted
+    assert program.was_asked_to_end
 
 
 @pytest.mark.anyio

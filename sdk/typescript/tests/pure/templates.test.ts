@@ -32,7 +32,7 @@ const BUILT =
 
 /** Tells that it runs, and at an interrupt that it ends in order. */
 const PATIENT = `
-process.on("SIGINT", () => {
+process.on("SIGTERM", () => {
   fs.writeFileSync(__dirname + "/stopped", "");
   process.exit(130);
 });

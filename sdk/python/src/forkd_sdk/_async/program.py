@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
@@ -11,7 +10,7 @@ from anyio.abc import Process
 
 from .._core.building import missing
 
-# For a program that was interrupted to end by itself.
+# For a program that was asked to end.
 STOP_SECS = 60
 
 
@@ -25,8 +24,8 @@ async def follow(
     """Gives the program `text`, and `on_line` its lines; returns its exit code and what it wrote
     to standard error.
 
-    Guarantees: whatever ends this, the program has ended; it is interrupted first, so that it can
-    end in order.
+    Guarantees: whatever ends this, the program has ended; it is asked to first, so that it can end
+    in order. Not by an interrupt, which is ignored below a shell that runs us in the background.
     """
     # Files have no other end that could wait for us.
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
@@ -64,7 +63,7 @@ async def _lines(process: Process) -> AsyncIterator[bytes]:
 async def _end(process: Process) -> None:
     with anyio.CancelScope(shield=True):
         if process.returncode is None:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
             with anyio.move_on_after(STOP_SECS) as patience:
                 await process.wait()
             if patience.cancelled_caught:

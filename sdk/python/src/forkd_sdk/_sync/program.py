@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 
 from .._core.building import missing
 
-# For a program that was interrupted to end by itself.
+# For a program that was asked to end.
 STOP_SECS = 60
 
 
@@ -24,8 +23,8 @@ def follow(
     """Gives the program `text`, and `on_line` its lines; returns its exit code and what it wrote
     to standard error.
 
-    Guarantees: whatever ends this, the program has ended; it is interrupted first, so that it can
-    end in order.
+    Guarantees: whatever ends this, the program has ended; it is asked to first, so that it can end
+    in order. Not by an interrupt, which is ignored below a shell that runs us in the background.
     """
     # Files have no other end that could wait for us.
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
@@ -52,7 +51,7 @@ def follow(
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
     try:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECS)
