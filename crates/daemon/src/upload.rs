@@ -6,6 +6,7 @@
 //! off leaves the guest's file as it was, and no snapshot.
 
 use std::io::{self, Read};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use forkd_api::ErrorCode;
@@ -14,6 +15,7 @@ use forkd_engine::{Engine, EngineError, ImportRequest, Snapshot};
 use forkd_types::{SandboxId, limit};
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::app::App;
 use crate::budget::BodyAccount;
@@ -22,6 +24,8 @@ use crate::failure::Failure;
 
 /// Pieces of a body that are read although nobody wants them.
 const UNWANTED_PIECES_MAX: u32 = 1000;
+/// A client that takes longer to send what nobody wants is cut off.
+const UNWANTED_DEADLINE: Duration = Duration::from_secs(60);
 
 /// What a body may have, and what it holds.
 struct Bounds {
@@ -45,11 +49,17 @@ pub(crate) async fn upload(
         eof: data.is_none(),
         data: data.map(Vec::from).unwrap_or_default(),
     };
+    let passed_on = pass_on(body, account.as_ref(), bounds, pieces, piece);
+    tokio::pin!(passed_on);
     tokio::select! {
-        // It ends before the body when the guest refuses it.
         biased;
-        result = &mut written => return Ok(result?),
-        passed_on = pass_on(body, account.as_ref(), bounds, pieces, piece) => passed_on?,
+        // It ends before the body when the guest refuses it. Many clients hear why only when they
+        // have sent all: before that, a connection that closes is all that they see.
+        result = &mut written => {
+            timeout(UNWANTED_DEADLINE, passed_on).await.ok();
+            return Ok(result?);
+        }
+        passed_on = &mut passed_on => passed_on?,
     }
     Ok(written.await?)
 }

@@ -15,6 +15,8 @@ use forkd_protocol::{
 
 /// Longer files are forgotten. One is read within a request's first credit.
 const FILE_BYTES_MAX: usize = 256 * 1024;
+/// Nothing is written below it.
+const REFUSED: &str = "/refused/";
 
 /// How guests behave.
 #[derive(Debug, Default)]
@@ -223,7 +225,9 @@ fn answer(guests: &Guests, request: Request, written: &mut Written) -> Reply {
             let instance_id = if other { "sb-000000000000".to_owned() } else { instance_id };
             Reply::Renewed { instance_id, clock_step_ns: 0, hooks: Vec::new() }
         }
-        Request::WriteFile { .. } if !guests.refuse_files.load(Ordering::Relaxed) => {
+        Request::WriteFile { path, .. }
+            if !guests.refuse_files.load(Ordering::Relaxed) && !path.starts_with(REFUSED) =>
+        {
             Reply::Credit { bytes: INPUT_WINDOW_BYTES }
         }
         Request::Input { data, eof } => {
