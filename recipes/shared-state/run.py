@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +28,12 @@ IMAGE = "python-numpy"
 CHILDREN = 5
 # For a program that was started to listen.
 START_SECS = 60
+# Nothing of it leads to the daemon of the command line.
+OUR_OWN = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("FORKD_HOME", "FORKD_SOCKET", "FORKD_TOKEN", "FORKD_URL")
+}
 
 # What takes long is done once; the factors stay in memory, and nothing of it is in a file.
 FACTOR = """
@@ -52,11 +58,15 @@ class RecipeError(Exception):
 
 
 @contextmanager
-def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], log: Path, variables: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A program that ends with the recipe. What it says is in `log`."""
     with log.open("wb") as said:
         try:
-            process = subprocess.Popen(command, stdout=said, stderr=said)  # noqa: S603
+            process = subprocess.Popen(  # noqa: S603
+                command, stdout=said, stderr=said, env=OUR_OWN | dict(variables or {})
+            )
         except FileNotFoundError as error:
             raise RecipeError(f"`{command[0]}` is not installed: {error}") from error
     try:
@@ -93,12 +103,13 @@ def registry(stack: ExitStack, folder: Path) -> str:
 def other_daemon(stack: ExitStack, folder: Path) -> Client:
     """A daemon of our own, which has nothing of the first one."""
     forkd = os.environ.get("FORKD", "forkd")
-    socket, log = folder / "forkd.sock", folder / "forkd.log"
+    home, log = folder / "there", folder / "forkd.log"
+    home.mkdir()
     hot = stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
-    command = [forkd, "serve", f"--store={folder / 'there'}", f"--socket={socket}"]
-    process = stack.enter_context(running([*command, f"--hot-dir={hot}/hot"], log))
+    own = {"FORKD_HOME": str(home), "FORKD_HOT_DIR": f"{hot}/hot"}
+    process = stack.enter_context(running([forkd, "serve"], log, own))
     until(process, log, "listening")
-    return stack.enter_context(Client(f"unix:{socket}"))
+    return stack.enter_context(Client(f"unix:{home}/run/forkd.sock"))
 
 
 def template(client: Client) -> Snapshot:
@@ -137,7 +148,7 @@ def solve(child: Sandbox, number: int) -> tuple[float, list[str]]:
 def story(here: Client, there: Client, host: str) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     template(here)
-    base, state = f"{host}/lab/base:v1", f"{host}/lab/factored:v1"
+    base, state = f"{host}/lab/matrix:base", f"{host}/lab/matrix:factored"
     with here.sandboxes.create(IMAGE) as source:
         begun = time.monotonic()
         source.run_code(FACTOR, timeout=600).raise_for_error()
