@@ -7,6 +7,7 @@ use std::sync::Arc;
 use forkd_artifact::PublicKey;
 use forkd_store::SnapshotRow;
 use forkd_types::SnapshotTag;
+use forkd_vmm::qemu;
 
 use crate::background::blocking;
 use crate::snapshots::{Keys, Label, hub, reference_of};
@@ -122,8 +123,8 @@ impl Engine {
     fn label(&self, row: &SnapshotRow) -> Label {
         let ancestors = self.ancestors_of(row.manifest.parent_tag.clone());
         let ancestors = ancestors.iter().map(|tag| tag.shown_to(tag.owner())).collect();
-        let machines = self.lifecycle.host.artifact_machines();
-        let machine = machines.of(&row.manifest.machine.cpu_model).clone();
+        let cpu = qemu::cpu_model_of(&row.manifest.machine.cpu_model);
+        let machine = self.lifecycle.host.artifact_machine(cpu);
         Label { ancestors, machine, owner: self.caller.owner().clone() }
     }
 

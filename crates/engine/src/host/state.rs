@@ -108,8 +108,8 @@ impl Host {
     }
 
     /// What an artifact of this host needs of another, and the reverse.
-    pub(crate) fn artifact_machines(&self) -> ArtifactMachines {
-        let machine = |cpu| Machine {
+    pub(crate) fn artifact_machine(&self, cpu: CpuModel) -> Machine {
+        Machine {
             vmm: self.machine_with(cpu),
             machine_type: qemu::MACHINE.to_owned(),
             host_cpu: match (self.accelerator, cpu) {
@@ -121,8 +121,12 @@ impl Host {
             },
             network_device: true,
             gateway_certificate: None,
-        };
-        ArtifactMachines(CpuModel::ALL.iter().map(|cpu| machine(*cpu)).collect())
+        }
+    }
+
+    /// The same for each processor that a guest may see.
+    pub(crate) fn artifact_machines(&self) -> ArtifactMachines {
+        ArtifactMachines(CpuModel::ALL.iter().map(|cpu| self.artifact_machine(*cpu)).collect())
     }
 
     /// Device state fits only the machine that it was saved on.

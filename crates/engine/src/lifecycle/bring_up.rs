@@ -28,11 +28,11 @@ impl Lifecycle {
         options: &SandboxOptions,
     ) -> Result<Shape, EngineError> {
         let SnapshotManifest { memory, vcpus, network_device, .. } = row.manifest;
-        let cpu_model = row.manifest.machine.cpu_model.clone();
+        let cpu = qemu::cpu_model_of(&row.manifest.machine.cpu_model);
         let (snapshots, row) = (Arc::clone(&self.snapshots), row.clone());
         let image = blocking(move || snapshots.image_of(&row)).await??;
         Ok(Shape {
-            cpu: qemu::cpu_model_of(&cpu_model),
+            cpu,
             memory,
             vcpus,
             image: image.name,
